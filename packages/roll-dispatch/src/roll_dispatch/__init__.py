@@ -1,0 +1,1 @@
+"""How a call's arguments are split over workers and its results joined."""

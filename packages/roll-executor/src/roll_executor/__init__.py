@@ -1,0 +1,1 @@
+"""One distributed role behind one object: clusters of workers, on Ray or in this process."""

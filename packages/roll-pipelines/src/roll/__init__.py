@@ -1,0 +1,1 @@
+"""The import paths of the seed guide: one re-export a file, no logic."""

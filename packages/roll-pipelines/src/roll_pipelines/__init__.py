@@ -1,0 +1,1 @@
+"""Training and reinforcement-learning pipelines: configuration, launcher, SFT, RLVR and more."""

@@ -1,0 +1,1 @@
+"""Batches of tensors and objects that can be split, joined, checked and sent between processes."""

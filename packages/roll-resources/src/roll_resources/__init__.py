@@ -1,0 +1,1 @@
+"""Which worker gets which node and devices: a plan that prints, and its reservation on Ray."""

@@ -1,0 +1,1 @@
+"""Train, score and generate with one engine behind one interface, and move weights between engines."""
