@@ -1,1 +1,41 @@
 """How a call's arguments are split over workers and its results joined."""
+
+from roll_dispatch.arguments import Broadcast, Split, register_splittable
+from roll_dispatch.call import Call, collect, plan_call, split
+from roll_dispatch.errors import (
+    ArgumentError,
+    BalanceError,
+    CollectError,
+    DispatchError,
+    RegisterError,
+    SplitError,
+    TopologyError,
+)
+from roll_dispatch.modes import Dispatch
+from roll_dispatch.rank_info import RankInfo
+from roll_dispatch.register import Execute, Route, register, registered_methods
+from roll_dispatch.topology import Topology
+
+__all__ = [
+    "ArgumentError",
+    "BalanceError",
+    "Broadcast",
+    "Call",
+    "CollectError",
+    "Dispatch",
+    "DispatchError",
+    "Execute",
+    "RankInfo",
+    "RegisterError",
+    "Route",
+    "Split",
+    "SplitError",
+    "Topology",
+    "TopologyError",
+    "collect",
+    "plan_call",
+    "register",
+    "register_splittable",
+    "registered_methods",
+    "split",
+]
