@@ -1,10 +1,10 @@
 """Run each package's tests in an environment that holds only that package and what it declares.
 
-The built wheel is installed, never the source tree, together with the wheels of the workspace packages that it requires
-and with its `test` dependency group. The tests run from a copy outside the tree. Tests marked `ray` run in a second
-environment, for packages that have an extra of that name.
+The built wheel is installed, never the source tree, with the wheels of the workspace packages that it
+requires and with its `test` dependency group. The tests run from a copy outside the tree. Tests marked
+`ray` run in a second environment, for packages that have an extra of that name.
 
-Usage: python tools/check_alone.py [--root ROOT] [--python VERSION] [PACKAGE ...]
+Usage: python tools/check_alone.py [--root ROOT] [--python VERSION [--if-found]] [PACKAGE ...]
 """
 
 import argparse
@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from interpreters import find
 from layout import ROOT, LayoutError, Package, load_packages, read_toml, strings, table
 from wheels import build, ours, run, uv_command
 
@@ -61,7 +62,7 @@ def suites(package: Package) -> Iterator[Suite]:
 
 
 def copy_tests(root: Path, package: Package, scratch: Path) -> Path:
-    """Copy a package without its sources, and the workspace's pytest settings, and return the folder of the tests.
+    """Copy a package without its sources, and the pytest settings, and return the folder of its tests.
 
     Raises:
         LayoutError: the package has no folder of tests.
@@ -74,7 +75,7 @@ def copy_tests(root: Path, package: Package, scratch: Path) -> Path:
     return place / "tests"
 
 
-def install(root: Path, suite: Suite, wheels: Mapping[str, Path], scratch: Path, python: str) -> Path:
+def install(root: Path, suite: Suite, wheels: Mapping[str, Path], scratch: Path, python: Path) -> Path:
     """Make the environment of a suite, and return its interpreter.
 
     Args:
@@ -82,7 +83,7 @@ def install(root: Path, suite: Suite, wheels: Mapping[str, Path], scratch: Path,
         suite: the package and the extra to install.
         wheels: the built wheels, by package name.
         scratch: the folder in which the environment is made.
-        python: a version or path of the interpreter to use.
+        python: the interpreter to use.
 
     Raises:
         RuntimeError: installing failed, or brought a package of this workspace that is not declared.
@@ -94,30 +95,51 @@ def install(root: Path, suite: Suite, wheels: Mapping[str, Path], scratch: Path,
     groups = table(read_toml(suite.package.folder / "pyproject.toml"), "dependency-groups")
     needed = ours(wheels[suite.package.name], wheels)
     paths = [str(wheels[name]) for name in sorted(needed - {suite.package.name})]
-    target = f"{wheels[suite.package.name]}[{suite.extra}]" if suite.extra else str(wheels[suite.package.name])
+    target = (
+        f"{wheels[suite.package.name]}[{suite.extra}]" if suite.extra else str(wheels[suite.package.name])
+    )
     interpreter = scratch / "venv" / "bin" / "python"
     uv = [*uv_command(), "--quiet", "--no-config"]
-    run([*uv, "venv", "--no-python-downloads", "--python", python, str(scratch / "venv")], without=UNSEEN)
+    run(
+        [*uv, "venv", "--no-python-downloads", "--python", str(python), str(scratch / "venv")], without=UNSEEN
+    )
     pip = [*uv, "pip", "install", "--python", str(interpreter), "--constraint", str(constraints), *newest]
     run([*pip, target, *paths, *strings(groups.get("test"))], without=UNSEEN)
     listing = run([*uv, "pip", "list", "--format", "freeze", "--python", str(interpreter)], without=UNSEEN)
     present = {line.split("==")[0].split(" @ ")[0] for line in listing.splitlines()} & set(wheels)
     if present != needed:
-        raise RuntimeError(f"{suite}: installing it brought {sorted(present)} of this workspace, not {sorted(needed)}")
+        raise RuntimeError(
+            f"{suite}: installing it brought {sorted(present)} of this workspace, not {sorted(needed)}"
+        )
     return interpreter
 
 
-def test(root: Path, suite: Suite, wheels: Mapping[str, Path], python: str) -> Outcome:
+def test(root: Path, suite: Suite, wheels: Mapping[str, Path], python: Path) -> Outcome:
     """Run one suite in a fresh environment and return its outcome."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f"alone-{suite.package.name}-") as folder:
         scratch = Path(folder)
         tests = copy_tests(root, suite.package, scratch)
         interpreter = install(root, suite, wheels, scratch, python)
-        command = [str(interpreter), "-m", "pytest", "-p", "no:cacheprovider", "-m", suite.markers, str(tests)]
+        command = [
+            str(interpreter),
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            suite.markers,
+            str(tests),
+        ]
         environment = {name: value for name, value in os.environ.items() if name not in UNSEEN}
         done = subprocess.run(
-            command, cwd=scratch, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            command,
+            cwd=scratch,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     output = done.stdout + done.stderr
     closing = [line.strip("= ") for line in output.splitlines() if re.search(r"\bin [\d.]+s", line)]
@@ -125,11 +147,15 @@ def test(root: Path, suite: Suite, wheels: Mapping[str, Path], python: str) -> O
     if done.returncode == NO_TESTS:
         summary = "no test to run; every package has tests that need nothing but what it declares"
     return Outcome(
-        suite=suite, passed=done.returncode == 0, summary=summary, output=output, seconds=time.monotonic() - start
+        suite=suite,
+        passed=done.returncode == 0,
+        summary=summary,
+        output=output,
+        seconds=time.monotonic() - start,
     )
 
 
-def check(root: Path, chosen: Sequence[str], python: str) -> Iterator[Outcome]:
+def check(root: Path, chosen: Sequence[str], python: Path) -> Iterator[Outcome]:
     """Yield the outcome of each suite of the chosen packages (all of them when none is named).
 
     Raises:
@@ -138,7 +164,9 @@ def check(root: Path, chosen: Sequence[str], python: str) -> Iterator[Outcome]:
     """
     packages = load_packages(root)
     if unknown := set(chosen) - {package.name for package in packages}:
-        raise LayoutError(f"no packages named {sorted(unknown)}; choose from {[one.name for one in packages]}")
+        raise LayoutError(
+            f"no packages named {sorted(unknown)}; choose from {[one.name for one in packages]}"
+        )
     with tempfile.TemporaryDirectory(prefix="alone-wheels-") as folder:
         wheels = build(root, packages, Path(folder))
         for package in packages:
@@ -148,17 +176,28 @@ def check(root: Path, chosen: Sequence[str], python: str) -> Iterator[Outcome]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a line per suite and return the exit code: 0 all passed, 1 a test failed, 2 a suite could not run."""
+    """Print a line per suite and return the exit code: 0 passed, 1 failed, 2 could not run."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("package", nargs="*", help="the packages to test (default: all)")
     parser.add_argument("--root", type=Path, default=ROOT, help="the workspace (default: this one)")
-    parser.add_argument("--python", default=sys.executable, help="the version of Python to use (default: this one)")
+    parser.add_argument(
+        "--python", metavar="VERSION", help="the version of Python to use (default: this one's)"
+    )
+    parser.add_argument(
+        "--if-found", action="store_true", help="succeed where this machine has no such Python"
+    )
     options = parser.parse_args(arguments)
+    python = find(options.python) if options.python else Path(sys.executable)
+    if python is None:
+        print(f"check_alone: this machine has no Python {options.python}, so nothing ran on it")
+        return 0 if options.if_found else 2
     failed = 0
     try:
-        for outcome in check(options.root.resolve(), options.package, options.python):
+        for outcome in check(options.root.resolve(), options.package, python):
             verdict = "passed" if outcome.passed else "FAILED"
-            print(f"{outcome.suite} {verdict} alone in {outcome.seconds:.0f} s: {outcome.summary}", flush=True)
+            print(
+                f"{outcome.suite} {verdict} alone in {outcome.seconds:.0f} s: {outcome.summary}", flush=True
+            )
             if not outcome.passed:
                 print(outcome.output, flush=True)
                 failed += 1

@@ -1,8 +1,8 @@
 """Fail when a package imports what it does not declare, or reaches past another package's door.
 
-A package may import the standard library, itself, and what its `pyproject.toml` declares (its tests: also what its
-dependency groups declare). Another package of this workspace is imported through its door (`roll_protocol`) or a side
-door (`.testing`, `.on_ray`), and only names that a door lists in `__all__`.
+A package may import the standard library, itself, and what its `pyproject.toml` declares (its tests:
+also what its dependency groups declare). Another package of this workspace is imported through its door
+(`roll_protocol`) or a side door (`.testing`, `.on_ray`), and only names that a door lists in `__all__`.
 
 Usage: python tools/check_boundaries.py [ROOT]
 """
@@ -70,13 +70,19 @@ def module_path(package: Package, source: Path) -> str:
 
 
 def listed_names(source: Path) -> frozenset[str] | None:
-    """Return the names in a module's `__all__`, or None where it has none that can be read without running it."""
+    """Return the names in a module's `__all__`, or None where that is not a plain list."""
     for node in ast.parse(source.read_text(encoding="utf-8"), str(source)).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
         if node_names := [target.id for target in targets if isinstance(target, ast.Name)]:
             value = getattr(node, "value", None)
             if "__all__" in node_names and isinstance(value, ast.List | ast.Tuple):
-                return frozenset(item.value for item in value.elts if isinstance(item, ast.Constant))
+                return frozenset(str(item.value) for item in value.elts if isinstance(item, ast.Constant))
     return None
 
 
@@ -88,20 +94,30 @@ def read_door(package: Package) -> Door:
     """
     modules = {module_path(package, source): source for source in package.sources}
     doors = {door for top in package.import_names for door in _doors_of(top)}
-    listed = {door: found for door in doors if door in modules and (found := listed_names(modules[door])) is not None}
+    listed = {
+        door: found
+        for door in doors
+        if door in modules and (found := listed_names(modules[door])) is not None
+    }
     if package.door not in listed:
-        raise LayoutError(f"{modules[package.door]}: the door lists no __all__; write it as a plain list of names")
+        raise LayoutError(
+            f"{modules[package.door]}: the door lists no __all__; write it as a plain list of names"
+        )
     return Door(package, frozenset(modules), listed)
 
 
 def imports(source: Path) -> Iterator[Import]:
-    """Yield the absolute imports of a file, at any depth, and the strings in it that look like module paths."""
+    """Yield a file's absolute imports, at any depth, and its strings that look like module paths."""
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"), str(source))):
         if isinstance(node, ast.Import):
             yield from (Import(node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield Import(node.lineno, node.module, tuple(alias.name for alias in node.names))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE_PATH.fullmatch(node.value):
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and MODULE_PATH.fullmatch(node.value)
+        ):
             module, _, member = node.value.partition(":")
             yield Import(node.lineno, module, (member,) if member else (), quoted=True)
 
@@ -120,7 +136,7 @@ def past_the_door(found: Import, door: Door) -> str | None:
     listed = door.listed.get(found.module)
     for member in found.members:
         if listed is not None and member not in {*listed, "*", *_side_members(found.module)}:
-            return f"{member!r} is not in __all__ of {found.module}; import a public name, or add it to that door"
+            return f"{member!r} is not in __all__ of {found.module}; import a public name, or list it there"
     return None
 
 
@@ -159,14 +175,16 @@ def complaints(
             name = door.package.name if door else canonicalize_name(DISTRIBUTION.get(top, top))
             problem = None if door is None else past_the_door(found, door)
             if name not in allowed and not found.quoted:
-                yield f"{source}:{found.line}: {top!r} is not declared; add {name!r} to {owner}, or do not import it"
+                yield f"{source}:{found.line}: {top!r} is undeclared; add {name!r} to {owner}, or drop it"
             elif problem:
                 yield f"{source}:{found.line}: {problem}"
 
 
 def local_modules(folder: Path) -> frozenset[str]:
     """Return the modules that files in a folder of tests or tools can import from beside themselves."""
-    return frozenset({path.stem for path in folder.rglob("*.py")} | {path.name for path in folder.rglob("*/")})
+    return frozenset(
+        {path.stem for path in folder.rglob("*.py")} | {path.name for path in folder.rglob("*/")}
+    )
 
 
 def check(root: Path = ROOT) -> list[str]:
@@ -188,7 +206,7 @@ def check(root: Path = ROOT) -> list[str]:
 
 
 def check_shared(root: Path, packages: Sequence[Package], doors: Mapping[str, Door]) -> list[str]:
-    """Return every complaint about the folders that belong to no package, which may import what anything declares."""
+    """Return every complaint about the folders of no package, which may import what any declares."""
     pyproject = read_toml(root / "pyproject.toml")
     allowed = group_names(pyproject) | names(strings(table(pyproject, "project").get("dependencies")))
     allowed |= frozenset(name for package in packages for name in package.runtime | package.testing)

@@ -14,7 +14,14 @@ from pathlib import Path
 from layout import ROOT
 
 # Written with gaps, so that this file does not name what it looks for.
-HOSTS = ("pypi . org", "pythonhosted . org", "npmjs . org", "npmjs . com", "deb . debian . org", "download . pytorch . org")
+HOSTS = (
+    "pypi . org",
+    "pythonhosted . org",
+    "npmjs . org",
+    "npmjs . com",
+    "deb . debian . org",
+    "download . pytorch . org",
+)
 FOLDERS = ("opt", "work", "root", "home / [a-z0-9_.-]+")
 HOST = re.compile("|".join(re.escape(host.replace(" ", "")) for host in HOSTS), re.IGNORECASE)
 # A path starts a word: `docs/work/` and `~/root/x` are not absolute. In a URL, the host stands before it.
@@ -27,7 +34,9 @@ def tracked_files(root: Path) -> list[Path]:
     Raises:
         RuntimeError: git does not answer, or tracks nothing there.
     """
-    listing = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True, text=True, check=False)
+    listing = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "-z"], capture_output=True, text=True, check=False
+    )
     files = [root / name for name in listing.stdout.split("\0") if name]
     if listing.returncode or not files:
         raise RuntimeError(f"git lists no files in {root}; run inside a clone. {listing.stderr.strip()}")
@@ -42,7 +51,7 @@ def complaints(path: Path) -> Iterator[str]:
         return
     for number, line in enumerate(text.splitlines(), start=1):
         if match := HOST.search(line):
-            yield f"{path}:{number}: names the registry host {match[0]!r}; leave the address to pip's and uv's settings"
+            yield f"{path}:{number}: names the registry host {match[0]!r}; leave it to pip's settings"
         if match := MACHINE_PATH.search(line):
             yield f"{path}:{number}: names the machine path {match[0]!r}; use a relative path or a variable"
 

@@ -1,7 +1,7 @@
 """Fail when a source file is longer than the house allows.
 
-A file that is over the limit today stands in `OVER` with its length; the entry may shrink or go, never grow or come.
-Functions are held by ruff (C901, PLR0915).
+A file over the limit today stands in `OVER` with its length; entries may shrink or go, never grow or
+come. Functions are held by ruff (C901, PLR0915).
 
 Usage: python tools/check_sizes.py [ROOT]
 """
@@ -33,14 +33,14 @@ def complaints(found: Mapping[str, int], over: Mapping[str, int]) -> Iterator[st
 
     Args:
         found: path -> number of lines.
-        over: path -> number of lines that it may have, for the files that were too long when they were listed.
+        over: path -> number of lines that it may have, for files that were too long when listed.
     """
     for path, lines in found.items():
         limit = over.get(path, MAX_LINES)
         if lines > limit:
-            yield f"{path}: {lines} lines, at most {limit} allowed; move one of its nouns to a file of its own"
+            yield f"{path}: {lines} lines, at most {limit} allowed; give one of its nouns its own file"
         elif path in over and lines < limit:
-            yield f"{path}: down to {lines} lines; lower its entry in OVER of tools/check_sizes.py (or drop it)"
+            yield f"{path}: down to {lines} lines; lower or drop its entry in OVER of tools/check_sizes.py"
     for path in over:
         if path not in found:
             yield f"{path}: is gone; drop its entry from OVER of tools/check_sizes.py"

@@ -1,4 +1,4 @@
-"""Build every package, and fail when a wheel lacks a module, `py.typed`, a README, or bounds between the packages.
+"""Build every package; fail when a wheel lacks a module, `py.typed`, a README, or bounds between packages.
 
 Usage: python tools/check_wheels.py [--root ROOT] [--out FOLDER]
 """

@@ -1,7 +1,7 @@
-"""Write or check `requirements.lock`: every dependency of the workspace, pinned by version and hash, without addresses.
+"""Write or check `requirements.lock`: every dependency, pinned by version and hash, without addresses.
 
-The workspace is resolved in a copy, from the public registry's metadata alone, so that no folder of wheels that this
-machine may have leaks into the result. Nothing is installed.
+The workspace is resolved in a copy, from the public registry's metadata alone, so that no local folder
+of wheels leaks into it. Nothing is installed.
 
 Usage: python tools/export_requirements.py [--check] [--root ROOT]
 """
@@ -17,7 +17,15 @@ from layout import ROOT, LayoutError, load_packages
 from packaging.requirements import Requirement
 from wheels import run, uv_command
 
-LOCAL = ("UV_FIND_LINKS", "UV_NO_INDEX", "UV_OFFLINE", "UV_FROZEN", "UV_LOCKED", "UV_PROJECT", "UV_EXTRA_INDEX_URL")
+LOCAL = (
+    "UV_FIND_LINKS",
+    "UV_NO_INDEX",
+    "UV_OFFLINE",
+    "UV_FROZEN",
+    "UV_LOCKED",
+    "UV_PROJECT",
+    "UV_EXTRA_INDEX_URL",
+)
 HEADER = """\
 # What the six packages need, pinned by version and hash. Made by: python tools/export_requirements.py
 # Install: pip install --require-hashes -r requirements.lock && pip install --no-deps ./packages/*/
@@ -46,7 +54,9 @@ def export(root: Path) -> str:
 
 def pins(text: str) -> dict[str, set[str]]:
     """Return what a lock pins: a requirement, marker included -> its hashes."""
-    lines = (line for line in text.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#"))
+    lines = (
+        line for line in text.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")
+    )
     found: dict[str, set[str]] = {}
     for line in lines:
         requirement, *hashes = line.split(" --hash=")
@@ -55,19 +65,25 @@ def pins(text: str) -> dict[str, set[str]]:
 
 
 def differences(committed: str, fresh: str) -> list[str]:
-    """Return a line for each pin in which a committed lock differs from a fresh one; order and comments are no matter."""
+    """Return a line for each pin in which a committed lock differs from a fresh one, whatever the order."""
     old, new = pins(committed), pins(fresh)
     return [
         *(f"requirements.lock still has {one}" for one in sorted(old.keys() - new.keys())),
         *(f"requirements.lock lacks {one}" for one in sorted(new.keys() - old.keys())),
-        *(f"requirements.lock has other hashes for {one}" for one in sorted(old.keys() & new.keys()) if old[one] != new[one]),
+        *(
+            f"requirements.lock has other hashes for {one}"
+            for one in sorted(old.keys() & new.keys())
+            if old[one] != new[one]
+        ),
     ]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write or check the lock and return the exit code: 0 done or up to date, 1 out of date, 2 not resolved."""
+    """Write or check the lock and return the exit code: 0 good, 1 out of date, 2 not resolved."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when the lock is out of date")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail when the lock is out of date"
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="the workspace (default: this one)")
     options = parser.parse_args(arguments)
     lock: Path = options.root / "requirements.lock"
@@ -84,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     for line in found:
         print(line)
     print(
-        f"export_requirements: {len(found)} differences; run python tools/export_requirements.py and commit the result"
+        f"export_requirements: {len(found)} differences; run tools/export_requirements.py and commit"
         if found
         else f"export_requirements: up to date, {len(pins(fresh))} pins"
     )

@@ -122,15 +122,19 @@ def load_packages(root: Path = ROOT) -> list[Package]:
         LayoutError: no package is named, or the folders under `packages/` are not those that are named.
     """
     sources = table(read_toml(root / "pyproject.toml"), "tool", "uv", "sources")
-    expected = {name for name, source in sources.items() if isinstance(source, Mapping) and source.get("workspace")}
+    expected = {
+        name for name, source in sources.items() if isinstance(source, Mapping) and source.get("workspace")
+    }
     found = {path.parent.name for path in root.glob("packages/*/pyproject.toml")}
     if not expected or expected != found:
         raise LayoutError(
             f"{root}/pyproject.toml names the workspace packages {sorted(expected)}, "
-            f"but packages/ holds {sorted(found)}; name each package in [tool.uv.sources] and keep it in packages/"
+            f"but packages/ holds {sorted(found)}; name each in [tool.uv.sources] and keep it in packages/"
         )
     packages = [load_package(root / "packages" / name) for name in sorted(expected)]
     for package in packages:
         if package.name != package.folder.name:
-            raise LayoutError(f"{package.folder} declares the name {package.name!r}; folder and name must be equal")
+            raise LayoutError(
+                f"{package.folder} declares the name {package.name!r}; folder and name must be equal"
+            )
     return packages

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 
 def uv_command() -> list[str]:
-    """Return the command that runs uv: the one that started us, the environment's own, or the one on the path.
+    """Return the command that runs uv: the one that started us, the environment's, or the one on the path.
 
     Raises:
         RuntimeError: there is no uv.
@@ -59,14 +59,19 @@ def build(root: Path, packages: Sequence[Package], out: Path) -> dict[str, Path]
         RuntimeError: a build failed, or gave no wheel or no sdist for a package.
     """
     run([*uv_command(), "build", "--quiet", "--all-packages", "--out-dir", str(out), str(root)])
-    return {package.name: _built(package, out, "*.tar.gz") and _built(package, out, "*.whl") for package in packages}
+    return {
+        package.name: _built(package, out, "*.tar.gz") and _built(package, out, "*.whl")
+        for package in packages
+    }
 
 
 def _built(package: Package, out: Path, pattern: str) -> Path:
     stem = package.name.replace("-", "_")
     found = sorted(out.glob(f"{stem}-{pattern}"))
     if len(found) != 1:
-        raise RuntimeError(f"{package.name}: building gave {[path.name for path in found]}, not one {pattern}")
+        raise RuntimeError(
+            f"{package.name}: building gave {[path.name for path in found]}, not one {pattern}"
+        )
     return found[0]
 
 
@@ -83,7 +88,7 @@ def required(wheel: Path) -> list[Requirement]:
 
 
 def ours(wheel: Path, wheels: Mapping[str, Path]) -> set[str]:
-    """Return the packages of this workspace that installing a wheel brings, itself included, without its extras."""
+    """Return the packages of this workspace that a wheel without extras brings, itself included."""
     bare = (one for one in required(wheel) if one.marker is None or one.marker.evaluate({"extra": ""}))
     needed = {canonicalize_name(one.name) for one in bare} & set(wheels)
     me = canonicalize_name(str(read_metadata(wheel)["Name"]))
@@ -103,7 +108,7 @@ def complaints(package: Package, wheel: Path, wheels: Mapping[str, Path]) -> Ite
     for module in package.import_names:
         for file in ("__init__.py", "py.typed"):
             if f"{module}/{file}" not in inside:
-                yield f"{wheel.name}: holds no {module}/{file}; add it to src/, or name {module} in the build settings"
+                yield f"{wheel.name}: holds no {module}/{file}; add it to src/ or to the build settings"
     for requirement in required(wheel):
         operators = {one.operator for one in requirement.specifier}
         bounded = operators & {"<", "<=", "==", "~="} and operators & {">", ">=", "==", "~="}
