@@ -1,0 +1,182 @@
+"""The manager: it plans roles on nodes and, on Ray, reserves what it has planned."""
+
+import logging
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Literal, Protocol
+
+from roll_resources.errors import ManagerClosedError, PlanError
+from roll_resources.plan import Placement, Plan, plan
+from roll_resources.pool import DevicePool
+from roll_resources.request import RoleRequest
+
+logger = logging.getLogger(__name__)
+
+Runtime = Literal["ray", "local"]
+
+
+class Allocation(Protocol):
+    """Places that one role holds until it releases them."""
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """One place per worker, in rank order."""
+        ...
+
+    def release(self) -> None:
+        """Give the places back; doing it twice does nothing."""
+        ...
+
+
+class Backend(Protocol):
+    """What reserves places; the one on Ray lives in ``on_ray``."""
+
+    @property
+    def pool(self) -> DevicePool:
+        """The nodes and devices that the backend found."""
+        ...
+
+    def allocate(self, placements: tuple[Placement, ...]) -> Allocation:
+        """Reserve the places of one role."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back; doing it twice does nothing."""
+        ...
+
+
+class LocalAllocation:
+    """Places in this process: there is nothing to give back."""
+
+    def __init__(self, placements: tuple[Placement, ...]) -> None:
+        self.placements = placements
+
+    def release(self) -> None:
+        """Do nothing: planning reserves nothing."""
+
+
+class ResourceManager:
+    """The nodes and devices of one run: plans every role and reserves its places, on Ray or nowhere.
+
+    Nothing is started before the first role is allocated (or ``start`` is called).
+
+    Args:
+        num_nodes: nodes to use; None: every node that has the devices (one, in the local runtime).
+        num_gpus_per_node: devices to use on each node; 0 or None: CPU only.
+        runtime: ``"ray"`` reserves on a Ray cluster, ``"local"`` only plans, for workers in this process.
+        address: a running Ray to join; None: the one this process is connected to, else the one ``RAY_ADDRESS``
+            names, else a new one on this machine.
+        num_cpus_per_node: CPUs to reserve beside the devices of each node, for the workers on them;
+            None: half of the node's, at least one. CPU workers reserve theirs apart.
+        namespace: Ray namespace of the actors; None: one that nobody else has.
+        timeout_s: longest wait for Ray to start and for a reservation to be granted.
+
+    Raises:
+        PlanError: if a count is impossible.
+
+    Example:
+        >>> with ResourceManager(num_nodes=1, num_gpus_per_node=8, runtime="local") as manager:
+        ...     len(manager.plan([RoleRequest(name="train", device_mapping="0-7")])["train"])
+        8
+    """
+
+    def __init__(
+        self,
+        num_nodes: int | None = None,
+        num_gpus_per_node: int | None = None,
+        *,
+        runtime: Runtime = "ray",
+        address: str | None = None,
+        num_cpus_per_node: float | None = None,
+        namespace: str | None = None,
+        timeout_s: float = 120.0,
+    ) -> None:
+        if num_nodes is not None and num_nodes < 1:
+            raise PlanError(f"num_nodes is {num_nodes}; a run needs at least one node")
+        if num_gpus_per_node is not None and num_gpus_per_node < 0:
+            raise PlanError(f"num_gpus_per_node is {num_gpus_per_node}; give 0 for a run on the CPU, or more")
+        if runtime not in ("ray", "local"):
+            raise PlanError(f"runtime is {runtime!r}; choose 'ray' or 'local'")
+        self.runtime: Runtime = runtime
+        self.num_nodes = num_nodes
+        self.num_gpus_per_node = num_gpus_per_node or 0
+        self.num_cpus_per_node = num_cpus_per_node
+        self.address = address
+        self.namespace = namespace
+        self.timeout_s = timeout_s
+        self._backend: Backend | None = None
+        self._closed = False
+
+    @property
+    def pool(self) -> DevicePool:
+        """The nodes and devices that roles are planned on: those of the arguments until Ray has been asked."""
+        if self._backend is not None:
+            return self._backend.pool
+        return DevicePool.uniform(nodes=self.num_nodes or 1, gpus_per_node=self.num_gpus_per_node)
+
+    def plan(self, requests: Iterable[RoleRequest]) -> Plan:
+        """Return where every worker of these roles would stand; start and reserve nothing.
+
+        Raises:
+            PlanError: if any role does not fit.
+        """
+        return plan(requests, self.pool)
+
+    def start(self) -> "ResourceManager":
+        """Connect to Ray, or start it, and find the nodes; the local runtime does nothing. Return the manager.
+
+        Raises:
+            ReservationError: if Ray is missing or the nodes are not there within ``timeout_s``.
+            ManagerClosedError: if the manager was closed.
+        """
+        if self._closed:
+            raise ManagerClosedError("this ResourceManager is closed; make a new one")
+        if self._backend is None and self.runtime == "ray":
+            from roll_resources.on_ray import RayBackend
+
+            self._backend = RayBackend.start(
+                num_nodes=self.num_nodes,
+                gpus_per_node=self.num_gpus_per_node,
+                cpus_per_node=self.num_cpus_per_node,
+                address=self.address,
+                namespace=self.namespace,
+                timeout_s=self.timeout_s,
+            )
+        return self
+
+    def allocate(self, request: RoleRequest) -> Allocation:
+        """Reserve the places of one role.
+
+        Raises:
+            PlanError: if it does not fit on the nodes; then nothing has been reserved.
+            ReservationError: if Ray does not grant the places within ``timeout_s``; then nothing stays behind.
+            ManagerClosedError: if the manager was closed.
+        """
+        if self.num_nodes is not None or self._backend is not None:
+            self.plan([request])  # says what is wrong before anything is started
+        self.start()
+        placements = self.plan([request])[request.name]
+        if self._backend is None:
+            return LocalAllocation(placements)
+        return self._backend.allocate(placements)
+
+    def close(self) -> None:
+        """Give back everything that was reserved, and stop Ray if this manager started it; twice does nothing."""
+        self._closed = True
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.close()
+
+    def __enter__(self) -> "ResourceManager":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"ResourceManager(num_nodes={self.num_nodes}, num_gpus_per_node={self.num_gpus_per_node}, "
+            f"runtime={self.runtime!r})"
+        )

@@ -1,0 +1,232 @@
+"""The Ray backend of a resource manager: placement groups pinned to nodes."""
+
+import logging
+import threading
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from roll_resources.errors import ManagerClosedError, ReservationTimeoutError
+from roll_resources.on_ray.connect import connect, disconnect
+from roll_resources.on_ray.nodes import RayNode, choose_nodes
+from roll_resources.on_ray.shortage import explain_shortage
+from roll_resources.plan import Placement
+from roll_resources.pool import DevicePool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
+
+DEVICE_SHARE = 0.001
+"""Share of each node's devices that a worker takes from Ray: roles share devices, the plan says who uses which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaySlot:
+    """One worker's place on Ray."""
+
+    placement: Placement
+    node_ip: str
+    node_id: str
+    group: PlacementGroup
+    bundle: int
+    visible_ids: tuple[int, ...]
+    """Ids of its devices on its own node as Ray numbers them, in mapping order."""
+    accelerator: str | None
+    """The Ray resource that counts its devices; None on the CPU."""
+
+    def actor_options(self) -> dict[str, object]:
+        """Return the options with which the worker's actor is created."""
+        options: dict[str, object] = {
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                placement_group=self.group, placement_group_bundle_index=self.bundle
+            ),
+            "num_cpus": self.placement.num_cpus,
+        }
+        resources = dict(self.placement.resources)
+        if self.accelerator == "GPU":
+            options["num_gpus"] = DEVICE_SHARE
+        elif self.accelerator is not None:
+            resources[self.accelerator] = DEVICE_SHARE
+        if resources:
+            options["resources"] = resources
+        return options
+
+
+class RayAllocation:
+    """Places of one role on Ray."""
+
+    def __init__(self, slots: tuple[RaySlot, ...], own_group: PlacementGroup | None, namespace: str) -> None:
+        self.slots = slots
+        self.namespace = namespace
+        self._own_group = own_group
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """One place per worker, in rank order."""
+        return tuple(slot.placement for slot in self.slots)
+
+    def release(self) -> None:
+        """Remove the role's own placement group; the devices belong to the manager and stay with it."""
+        group, self._own_group = self._own_group, None
+        if group is not None and ray.is_initialized():
+            remove_placement_group(group)
+
+
+class RayBackend:
+    """Placement groups of one manager; devices in one group, each CPU role in a group of its own."""
+
+    def __init__(
+        self,
+        *,
+        nodes: list[RayNode],
+        gpus_per_node: int,
+        cpus_per_node: float | None,
+        namespace: str,
+        timeout_s: float,
+    ) -> None:
+        self.nodes = nodes
+        self.namespace = namespace
+        self.timeout_s = timeout_s
+        self.pool = DevicePool(tuple(replace(node.spec, gpus=gpus_per_node) for node in nodes))
+        self._gpus_per_node = gpus_per_node
+        self._cpus_per_node = cpus_per_node
+        self._lock = threading.Lock()
+        self._groups: list[PlacementGroup] = []
+        self._device_group: PlacementGroup | None = None
+        self._device_ids: list[tuple[int, ...]] = []
+        self._closed = False
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        num_nodes: int | None,
+        gpus_per_node: int,
+        cpus_per_node: float | None,
+        address: str | None,
+        namespace: str | None,
+        timeout_s: float,
+    ) -> "RayBackend":
+        """Connect to Ray and find the nodes; reserve nothing yet."""
+        namespace = namespace or f"roll-{uuid.uuid4().hex[:12]}"
+        connect(address=address, namespace=namespace)
+        try:
+            nodes = choose_nodes(num_nodes=num_nodes, gpus_per_node=gpus_per_node, timeout_s=timeout_s)
+        except BaseException:
+            disconnect()
+            raise
+        return cls(
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            cpus_per_node=cpus_per_node,
+            namespace=namespace,
+            timeout_s=timeout_s,
+        )
+
+    def allocate(self, placements: tuple[Placement, ...]) -> RayAllocation:
+        """Reserve the places of one role."""
+        if self._closed:
+            raise ManagerClosedError("this ResourceManager is closed; make a new one")
+        if placements[0].devices:
+            return self._allocate_devices(placements)
+        bundles = [{"CPU": place.num_cpus, **place.resources} for place in placements]
+        group = self._reserve(bundles, [place.node for place in placements], placements[0].role)
+        slots = tuple(
+            self._slot(place, group=group, bundle=index, visible_ids=())
+            for index, place in enumerate(placements)
+        )
+        return RayAllocation(slots, group, self.namespace)
+
+    def _allocate_devices(self, placements: tuple[Placement, ...]) -> RayAllocation:
+        group = self._ensure_device_group()
+        slots = []
+        for place in placements:
+            ids = self._device_ids[place.node]
+            own = tuple(ids[device.local_id] for device in place.devices if device.node == place.node)
+            slots.append(self._slot(place, group=group, bundle=place.node, visible_ids=own))
+        return RayAllocation(tuple(slots), None, self.namespace)
+
+    def _slot(
+        self, place: Placement, *, group: PlacementGroup, bundle: int, visible_ids: tuple[int, ...]
+    ) -> RaySlot:
+        node = self.nodes[place.node]
+        return RaySlot(
+            placement=place,
+            node_ip=node.ip,
+            node_id=node.node_id,
+            group=group,
+            bundle=bundle,
+            visible_ids=visible_ids,
+            accelerator=node.accelerator if place.devices else None,
+        )
+
+    def _ensure_device_group(self) -> PlacementGroup:
+        with self._lock:
+            if self._device_group is None:
+                bundles = []
+                for node in self.nodes:
+                    cpus = self._cpus_per_node
+                    if cpus is None:
+                        cpus = max(1.0, (node.spec.cpus or 0.0) // 2)
+                    bundles.append({node.accelerator or "GPU": float(self._gpus_per_node), "CPU": cpus})
+                group = self._reserve(bundles, range(len(self.nodes)), "devices")
+                self._device_ids = assigned_devices(group, self.nodes, self._gpus_per_node, self.timeout_s)
+                self._device_group = group
+            return self._device_group
+
+    def _reserve(
+        self, bundles: "Sequence[dict[str, float]]", homes: "Sequence[int]", what: str
+    ) -> PlacementGroup:
+        bundles = [{name: amount for name, amount in bundle.items() if amount > 0} for bundle in bundles]
+        bundles = [bundle or {"CPU": 0.001} for bundle in bundles]
+        group = placement_group(
+            bundles,
+            strategy="PACK",
+            bundle_label_selector=[{"ray.io/node-id": self.nodes[home].node_id} for home in homes],
+        )
+        try:
+            granted = group.wait(self.timeout_s)
+            if not granted:
+                wanted = [(self.nodes[home], bundle) for home, bundle in zip(homes, bundles, strict=True)]
+                raise ReservationTimeoutError(explain_shortage(what, wanted, self.timeout_s))
+        except BaseException:
+            remove_placement_group(group)
+            raise
+        self._groups.append(group)
+        return group
+
+    def close(self) -> None:
+        """Remove every placement group and leave Ray; doing it twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        if ray.is_initialized():
+            for group in self._groups:
+                remove_placement_group(group)
+        self._groups.clear()
+        disconnect()
+
+
+def assigned_devices(
+    group: PlacementGroup, nodes: "Sequence[RayNode]", gpus_per_node: int, timeout_s: float
+) -> list[tuple[int, ...]]:
+    """Return, per node, the ids of the devices that Ray gave to the group's bundle there, ascending."""
+    probes = []
+    for index, node in enumerate(nodes):
+        name = node.accelerator or "GPU"
+        amounts = {"num_gpus": gpus_per_node} if name == "GPU" else {"resources": {name: gpus_per_node}}
+        probe = ray.remote(num_cpus=0, **amounts)(_own_accelerators)  # type: ignore[call-overload]  # amounts vary by kind
+        strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=index)
+        probes.append(probe.options(scheduling_strategy=strategy).remote(name))
+    found: list[list[str]] = ray.get(probes, timeout=timeout_s)
+    return [tuple(sorted(int(device) for device in ids)) for ids in found]
+
+
+def _own_accelerators(name: str) -> list[str]:
+    return list(ray.get_runtime_context().get_accelerator_ids().get(name, []))

@@ -1,0 +1,58 @@
+"""Connecting to Ray: join the one that is there, or start one and stop it afterwards."""
+
+import importlib.util
+import logging
+import os
+import threading
+
+from roll_resources.errors import RayMissingError
+
+logger = logging.getLogger(__name__)
+
+_lock = threading.Lock()
+_started_here = False
+_users = 0
+
+
+def require_ray() -> None:
+    """Raise a message with the way out when Ray is not installed.
+
+    Raises:
+        RayMissingError: if it is not.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise RayMissingError(
+            "the runtime 'ray' needs Ray: pip install 'roll-executor[ray]', or use runtime='local'"
+        )
+
+
+def connect(*, address: str | None, namespace: str) -> None:
+    """Connect this process to Ray, starting one on this machine if there is none to join."""
+    require_ray()
+    import ray
+
+    global _started_here, _users
+    with _lock:
+        if not ray.is_initialized():
+            joins = address or os.environ.get("RAY_ADDRESS")
+            logger.info("%s", f"joining Ray at {joins}" if joins else "starting Ray on this machine")
+            ray.init(
+                address=address,
+                namespace=namespace,
+                include_dashboard=None if joins else False,
+                logging_level=logging.WARNING,
+            )
+            _started_here = True
+        _users += 1
+
+
+def disconnect() -> None:
+    """Leave Ray; the last manager of a process that connected it by itself shuts the connection down."""
+    import ray
+
+    global _started_here, _users
+    with _lock:
+        _users -= 1
+        if _users == 0 and _started_here:
+            _started_here = False
+            ray.shutdown()
