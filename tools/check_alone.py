@@ -23,6 +23,7 @@ from interpreters import find
 from layout import ROOT, LayoutError, Package, load_packages, read_toml, strings, table
 from wheels import build, ours, run, uv_command
 
+THIS_PYTHON = Path(sys.executable)
 NO_TESTS = 5  # pytest's exit code when it collected nothing
 UNSEEN = ("PYTHONPATH", "PYTEST_ADDOPTS", "VIRTUAL_ENV", "PYTHONHOME")
 
@@ -187,7 +188,7 @@ def main(arguments: Sequence[str]) -> int:
         "--if-found", action="store_true", help="succeed where this machine has no such Python"
     )
     options = parser.parse_args(arguments)
-    python = find(options.python) if options.python else Path(sys.executable)
+    python = find(options.python) if options.python else THIS_PYTHON
     if python is None:
         print(f"check_alone: this machine has no Python {options.python}, so nothing ran on it")
         return 0 if options.if_found else 2
