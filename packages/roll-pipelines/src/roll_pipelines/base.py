@@ -1,0 +1,301 @@
+"""The base of every pipeline: what a run needs besides its algorithm."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from roll_executor import Cluster
+from roll_pipelines.checkpoints import CheckpointStore, Uploader, resume_step
+from roll_pipelines.config.base_config import BaseConfig
+from roll_pipelines.config.load import check_config
+from roll_pipelines.config.worker_config import WorkerConfig
+from roll_pipelines.model_update import ModelUpdatePair
+from roll_pipelines.random_state import load_random_state, save_random_state, seed_everything
+from roll_pipelines.run_directory import RunDirectory
+from roll_pipelines.tracking import create_tracker
+from roll_pipelines.worker_state import WorkerState
+from roll_resources import ResourceManager
+
+logger = logging.getLogger(__name__)
+
+PIPELINE_ROLE = "pipeline"
+
+
+class BasePipeline:
+    """Seeds, resources, clusters, weight updates, checkpoints and tracking; a subclass writes `run`.
+
+    It is a context manager: leaving it closes trackers, clusters and placement groups, whatever happened.
+
+    Example:
+        >>> config = BaseConfig(runtime="local", output_dir="output/doc", track_with=[])
+        >>> with BasePipeline(config) as pipeline:
+        ...     pipeline.state.step
+        -1
+    """
+
+    config_cls: ClassVar[type[BaseConfig] | None] = None
+    """What `roll run` builds for this pipeline; the annotation of `__init__` when None."""
+
+    def __init__(self, pipeline_config: BaseConfig) -> None:
+        """Seeds the driver, finds the checkpoint to resume from, opens the run directory and the trackers.
+
+        Args:
+            pipeline_config: the configuration.
+
+        Raises:
+            ConfigError: the configuration breaks rules.
+            CheckpointNotFoundError: there is nothing to resume from.
+        """
+        check_config(pipeline_config)
+        self.pipeline_config = pipeline_config
+        self.run_directory = RunDirectory(pipeline_config.run_dir)
+        self.checkpoint_store = CheckpointStore(
+            self.run_directory.checkpoints, keep=pipeline_config.max_ckpt_to_keep
+        )
+        self.resume_dir: Path | None = self.checkpoint_store.find(pipeline_config.resume_from_checkpoint)
+        seed_everything(pipeline_config.seed)
+        self.state = WorkerState()
+        self.summary: dict[str, object] = {}
+        self._clusters: list[Cluster] = []
+        self._model_update_pairs: list[ModelUpdatePair] = []
+        self._checkpoint_clusters: list[Cluster] = []
+        self._seconds: dict[str, float] = {}
+        self._started = time.perf_counter()
+        self._closed = False
+        moved = self.run_directory.open(pipeline_config, resumed=self.resume_dir is not None)
+        if moved is not None:
+            logger.warning("an earlier run was moved from %s to %s", self.run_directory.root, moved)
+        self._resume()
+        resumed_at = self.state.step if self.resume_dir is not None else None
+        self.tracker = create_tracker(pipeline_config, after_step=resumed_at)
+        upload_to = pipeline_config.checkpoint_config.output_dir
+        in_background = pipeline_config.checkpoint_config.async_upload
+        self._uploader = Uploader(upload_to, in_background=in_background) if upload_to else None
+        self.resource_manager = ResourceManager(
+            num_nodes=pipeline_config.num_nodes,
+            num_gpus_per_node=pipeline_config.num_gpus_per_node,
+            runtime=pipeline_config.runtime,
+        )
+
+    def run(self) -> None:
+        """Runs the application's loop; a subclass writes it.
+
+        Raises:
+            NotImplementedError: the subclass has no `run`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no run(); write the loop there")
+
+    def create_clusters_parallel(
+        self, specs: Sequence[tuple[str, str | None, str | type | None, WorkerConfig]]
+    ) -> dict[str, Cluster]:
+        """Creates several roles at once and returns their clusters by key.
+
+        Args:
+            specs: for each role its key in the result, its name, its worker class (or the dotted path) and
+                its configuration.
+
+        Raises:
+            Exception: what the first role that failed raised, with the role's key as a note.
+        """
+        with ThreadPoolExecutor(max_workers=max(1, len(specs)), thread_name_prefix="create-cluster") as pool:
+            futures = {spec[0]: pool.submit(self._create_cluster, *spec) for spec in specs}
+        failures = {
+            key: future.exception() for key, future in futures.items() if future.exception() is not None
+        }
+        created = {key: future.result() for key, future in futures.items() if key not in failures}
+        self._clusters += created.values()
+        for key, failure in failures.items():
+            assert failure is not None, "only failures are kept"
+            failure.add_note(f"while creating the cluster of role {key!r}")
+            raise failure
+        return created
+
+    def _create_cluster(
+        self, key: str, name: str | None, worker_cls: str | type | None, worker_config: WorkerConfig
+    ) -> Cluster:
+        if worker_cls is None:
+            raise ValueError(f"role {key!r} has no worker class; set {key}.worker_cls in the configuration")
+        return Cluster(
+            name=name or key,
+            worker_cls=worker_cls,
+            resource_manager=self.resource_manager,
+            worker_config=worker_config,
+        )
+
+    def set_model_update_pair(self, src_cluster: Cluster, tgt_cluster: Cluster, frequency: int = 1) -> None:
+        """Declares that one role's weights go to another role; both must be initialised.
+
+        Args:
+            src_cluster: the role that learns.
+            tgt_cluster: the role that generates.
+            frequency: steps between two updates.
+        """
+        if frequency < 1:
+            raise ValueError(f"frequency must be at least 1 step, not {frequency}")
+        pair = ModelUpdatePair(src_cluster=src_cluster, tgt_cluster=tgt_cluster, frequency=frequency)
+        pair.setup()
+        self._model_update_pairs.append(pair)
+
+    def model_update(self, global_step: int) -> dict[str, float]:
+        """Sends weights over every pair that is due, and returns how long it took and how much it was.
+
+        Args:
+            global_step: the step, which is also the version of the weights.
+        """
+        metrics: dict[str, float] = {}
+        for pair in self._model_update_pairs:
+            if pair.is_due(global_step):
+                metrics.update(pair.send(version=global_step))
+        return metrics
+
+    def steps(self) -> Iterator[int]:
+        """Yields the steps that are still to be done; in a resumed run, those after the checkpoint."""
+        yield from range(self.state.step + 1, self.pipeline_config.max_steps)
+
+    def end_step(self, global_step: int, metrics: Mapping[str, float]) -> None:
+        """Ends a step: logs its metrics once, moves the state on, and writes a checkpoint when it is due.
+
+        Args:
+            global_step: the step.
+            metrics: reduced metrics, plain numbers by name.
+        """
+        seconds = {f"time/{name}": value for name, value in self._seconds.items()}
+        self._seconds.clear()
+        row = {**metrics, **seconds, "system/step": global_step}
+        self.state.step = global_step
+        self.state.log_history.append(row)
+        if global_step % self.pipeline_config.logging_steps == 0 or self.is_last_step(global_step):
+            self.tracker.log(row, step=global_step)
+        self.do_checkpoint(global_step)
+
+    def is_last_step(self, global_step: int) -> bool:
+        """Returns whether a step is the run's last one."""
+        return global_step >= self.pipeline_config.max_steps - 1
+
+    def should_validate(self, global_step: int) -> bool:
+        """Returns whether `eval_steps` asks for validation at a step: every so many, and the last one."""
+        every = self.pipeline_config.eval_steps
+        return every > 0 and (global_step % every == 0 or self.is_last_step(global_step))
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Adds the seconds of a block to this step's metrics as `time/<name>`.
+
+        Args:
+            name: what is timed.
+        """
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - started
+
+    def set_checkpoint_clusters(self, *clusters: Cluster) -> None:
+        """Declares the roles that are part of a checkpoint; call it once they are initialised.
+
+        Each needs the registered methods `do_checkpoint(global_step, checkpoint_dir)`, which writes into that
+        directory, and `load_checkpoint(checkpoint_dir)`. In a resumed run they are loaded here.
+
+        Args:
+            clusters: the roles.
+        """
+        self._checkpoint_clusters += clusters
+        if self.resume_dir is not None:
+            for cluster in clusters:
+                cluster.load_checkpoint(checkpoint_dir=str(self.resume_dir / cluster.name))
+
+    def do_checkpoint(self, global_step: int, is_last_step: bool | None = None) -> Path | None:
+        """Writes a checkpoint when it is due: every `save_steps` steps and after the last one.
+
+        Args:
+            global_step: the step that has just ended.
+            is_last_step: write it in any case; worked out from `max_steps` when None.
+
+        Returns:
+            The checkpoint's directory, or None when none was due.
+        """
+        every = self.pipeline_config.save_steps
+        last = self.is_last_step(global_step) if is_last_step is None else is_last_step
+        if not last and (every == 0 or (global_step + 1) % every != 0):
+            return None
+        staging = self.checkpoint_store.stage(global_step)
+        pending = [
+            cluster.do_checkpoint(
+                global_step=global_step, checkpoint_dir=str(staging / cluster.name), blocking=False
+            )
+            for cluster in self._checkpoint_clusters
+        ]
+        for answers in pending:
+            answers.result()
+        self.state.step = global_step
+        folder = staging / PIPELINE_ROLE
+        self.state.save_to_json(folder / "worker_state.json")
+        save_random_state(folder / "random_state.pt")
+        final = self.checkpoint_store.commit(global_step)
+        logger.info("checkpoint of step %d: %s", global_step, final)
+        if self._uploader is not None:
+            self._uploader.upload(final)
+        return final
+
+    def _resume(self) -> None:
+        if self.resume_dir is None:
+            return
+        folder = self.resume_dir / PIPELINE_ROLE
+        self.state = WorkerState.load_from_json(folder / "worker_state.json")
+        load_random_state(folder / "random_state.pt")
+        logger.info("resuming after step %d from %s", resume_step(self.resume_dir), self.resume_dir)
+
+    def add_samples(self, when: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Keeps a few sample answers for the report.
+
+        Args:
+            when: `before`, `after`, or any other name.
+            rows: each with `prompt`, `response` and what else a reader wants to see.
+        """
+        self.run_directory.add_samples(when, rows)
+
+    def write_summary(self) -> dict[str, object]:
+        """Writes `summary.json`, steps, seconds and what is in `self.summary`, and returns its contents."""
+        seconds = round(time.perf_counter() - self._started, 3)
+        summary: dict[str, object] = {"exp_name": self.pipeline_config.exp_name, "steps": self.state.step + 1}
+        summary |= {"seconds": seconds, **self.summary}
+        self.run_directory.write_summary(summary)
+        return summary
+
+    def close(self) -> None:
+        """Closes trackers, clusters and placement groups, in this order; twice does nothing.
+
+        Raises:
+            UploadError: a checkpoint could not be copied to where the configuration asks for it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        actions: list[Callable[[], None]] = [self.tracker.close]
+        actions += [cluster.close for cluster in reversed(self._clusters)]
+        actions += [self.resource_manager.close]
+        if self._uploader is not None:
+            actions.insert(1, self._uploader.close)
+        failures: list[Exception] = []
+        for action in actions:
+            try:
+                action()
+            except Exception as failed:  # noqa: BLE001  # the rest must still be closed; the first one is raised below
+                failures.append(failed)
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> Self:
+        """Returns the pipeline."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes the pipeline."""
+        self.close()

@@ -1,0 +1,106 @@
+"""From a YAML file to a checked configuration instance."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roll_pipelines.config.base_config import BaseConfig
+from roll_pipelines.config.compose import compose_file
+from roll_pipelines.config.pipelines import PipelineClassError, find_pipeline
+from roll_pipelines.config.problems import ConfigError, Problem
+from roll_pipelines.config.rules import Machine, find_problems, without_followers
+from roll_pipelines.config.sources import Source, source_of
+from roll_pipelines.config.validate import build
+
+LAUNCHER_KEYS = ("pipeline_cls", "config_cls")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A configuration that was read from a file, checked, and not yet run."""
+
+    path: Path
+    """The file."""
+    pipeline_cls: type
+    """The pipeline that it starts."""
+    config: BaseConfig
+    """The instance of the pipeline's configuration class."""
+    values: Mapping[str, object]
+    """What was written, merged."""
+    sources: Mapping[str, Source]
+    """Where each path was written last."""
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = (), *, machine: Machine | None = None) -> Loaded:
+    """Returns the checked configuration that a YAML file and overrides make.
+
+    Args:
+        path: the YAML file.
+        overrides: `key=value` in hydra's grammar.
+        machine: what the rules may know of the machine; read here when None.
+
+    Raises:
+        ConfigError: anything is wrong with it; the error lists everything.
+
+    Example:
+        >>> load_config("missing.yaml")
+        Traceback (most recent call last):
+            ...
+        roll_pipelines.config.problems.ConfigError: missing.yaml: 1 problem
+        <BLANKLINE>
+        CONFIG
+          value: 'missing.yaml'
+          rule:  must be an existing file
+          try:   give the path of a .yaml file
+    """
+    path = Path(path)
+    composed = compose_file(path, overrides)
+    values = dict(composed.values)
+    names = {key: values.pop(key, None) for key in LAUNCHER_KEYS}
+    try:
+        found = find_pipeline(names["pipeline_cls"], names["config_cls"])
+    except PipelineClassError as refused:
+        raise ConfigError(
+            str(path), _placed([*composed.problems, refused.problem], composed.sources, path)
+        ) from refused
+    config, typed = build(found.config_cls, values)
+    problems = [*composed.problems, *typed]
+    if config is not None:
+        problems += without_followers(find_problems(config, machine or Machine.here()), problems)
+    if problems:
+        raise ConfigError(str(path), _placed(problems, composed.sources, path))
+    assert config is not None, "a configuration without problems was built"
+    return Loaded(
+        path=path,
+        pipeline_cls=found.pipeline_cls,
+        config=config,
+        values=composed.values,
+        sources=composed.sources,
+    )
+
+
+def check_config(config: BaseConfig, *, machine: Machine | None = None) -> None:
+    """Raises when a configuration that was built in Python breaks a rule.
+
+    Args:
+        config: the configuration.
+        machine: what the rules may know of the machine; read here when None.
+
+    Raises:
+        ConfigError: the configuration breaks rules; the error lists all of them.
+    """
+    problems = list(find_problems(config, machine or Machine.here()))
+    if problems:
+        raise ConfigError(type(config).__name__, problems)
+
+
+def _placed(problems: Sequence[Problem], sources: Mapping[str, Source], path: Path) -> list[Problem]:
+    placed = []
+    for problem in problems:
+        source = source_of(problem.path, sources)
+        if problem.file is None:
+            problem = problem.at(
+                file=source.file if source else str(path), line=source.line if source else None
+            )
+        placed.append(problem)
+    return sorted(placed, key=lambda p: (p.file or "", p.line or 0))
