@@ -1,1 +1,42 @@
 """Batches of tensors and objects that can be split, joined, checked and sent between processes."""
+
+from roll_protocol.batch import DataProto
+from roll_protocol.columns import object_array
+from roll_protocol.errors import (
+    ColumnError,
+    ColumnNotFound,
+    ConflictError,
+    MetricError,
+    ProtocolError,
+    RowIndexError,
+    RowMismatch,
+    SchemaError,
+    StorageError,
+    UnresolvedReference,
+)
+from roll_protocol.iterator import BatchIterator
+from roll_protocol.metrics import Metric, merge_metrics, reduce_metrics
+from roll_protocol.padding import pad_dataproto_to_divisor, unpad_dataproto
+from roll_protocol.refs import register_ref_resolver
+
+__all__ = [
+    "BatchIterator",
+    "ColumnError",
+    "ColumnNotFound",
+    "ConflictError",
+    "DataProto",
+    "Metric",
+    "MetricError",
+    "ProtocolError",
+    "RowIndexError",
+    "RowMismatch",
+    "SchemaError",
+    "StorageError",
+    "UnresolvedReference",
+    "merge_metrics",
+    "object_array",
+    "pad_dataproto_to_divisor",
+    "reduce_metrics",
+    "register_ref_resolver",
+    "unpad_dataproto",
+]
