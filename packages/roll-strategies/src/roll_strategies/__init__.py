@@ -1,1 +1,96 @@
 """Train, score and generate with one engine behind one interface, and move weights between engines."""
+
+from roll_strategies.capabilities import Capabilities
+from roll_strategies.context import StrategyContext, StrategyOwner, context_of
+from roll_strategies.counts import global_counts
+from roll_strategies.errors import (
+    BatchError,
+    CheckpointError,
+    LossError,
+    MicroBatchError,
+    ModelNotFound,
+    NotInitialized,
+    StaleWeights,
+    StrategyConfigError,
+    StrategyError,
+    StrategyNotInstalled,
+    UnknownStrategy,
+    UnsupportedOperation,
+    WeightSyncError,
+)
+from roll_strategies.factory import (
+    build_strategy,
+    check_strategy_name,
+    create_strategy,
+    load_strategy,
+    strategy_names,
+)
+from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, LossFunc, ModelProvider, TrainStrategy
+from roll_strategies.losses import LossMean, LossSum
+from roll_strategies.microbatches import MicroBatches, plan_micro_batches
+from roll_strategies.offload import StateKind
+from roll_strategies.ops import SequenceShard
+from roll_strategies.options import read_options
+from roll_strategies.providers import default_model_provider, default_tokenizer
+from roll_strategies.settings import BatchSettings, ModelSettings, TrainSettings
+from roll_strategies.weights import (
+    Answer,
+    Bucket,
+    BucketEntry,
+    CollectiveGroup,
+    Manifest,
+    ParameterSpec,
+    Transport,
+    UpdateReceipt,
+)
+
+__all__ = [
+    "Answer",
+    "BatchError",
+    "BatchSettings",
+    "Bucket",
+    "BucketEntry",
+    "Capabilities",
+    "CheckpointError",
+    "CollectiveGroup",
+    "ForwardFunc",
+    "InferenceStrategy",
+    "LossError",
+    "LossFunc",
+    "LossMean",
+    "LossSum",
+    "Manifest",
+    "MicroBatchError",
+    "MicroBatches",
+    "ModelNotFound",
+    "ModelProvider",
+    "ModelSettings",
+    "NotInitialized",
+    "ParameterSpec",
+    "SequenceShard",
+    "StaleWeights",
+    "StateKind",
+    "StrategyConfigError",
+    "StrategyContext",
+    "StrategyError",
+    "StrategyNotInstalled",
+    "StrategyOwner",
+    "TrainSettings",
+    "TrainStrategy",
+    "Transport",
+    "UnknownStrategy",
+    "UnsupportedOperation",
+    "UpdateReceipt",
+    "WeightSyncError",
+    "build_strategy",
+    "check_strategy_name",
+    "context_of",
+    "create_strategy",
+    "default_model_provider",
+    "default_tokenizer",
+    "global_counts",
+    "load_strategy",
+    "plan_micro_batches",
+    "read_options",
+    "strategy_names",
+]

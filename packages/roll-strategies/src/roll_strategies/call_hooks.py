@@ -1,0 +1,80 @@
+"""What the executor needs from torch around a call, so that it needs no torch itself."""
+
+import contextlib
+import gc
+import random
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+
+class TorchCallHooks:
+    """Threads, device placement, memory and random state of a worker; entry-point group `roll.call_hooks`."""
+
+    def start_worker(self, worker: object) -> None:
+        """Keeps a CPU worker to one torch thread: several share a machine, and one thread sums in a fixed
+        order."""
+        if getattr(worker, "device_type", "cpu") == "cpu":
+            torch.set_num_threads(1)
+
+    def before_call(
+        self,
+        worker: object,
+        method: str,
+        prefetch: bool,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> tuple[tuple[object, ...], Mapping[str, object]]:
+        """Returns the arguments, moved to the worker's device when `prefetch` is set."""
+        if not prefetch:
+            return args, kwargs
+        device = str(getattr(worker, "device_type", "cpu"))
+        return tuple(_moved(a, device) for a in args), {k: _moved(v, device) for k, v in kwargs.items()}
+
+    def after_call(self, worker: object, method: str, clear_cache: bool) -> None:
+        """Gives cached memory back when `clear_cache` is set."""
+        device = str(getattr(worker, "device_type", "cpu"))
+        if not clear_cache or device == "cpu":
+            return
+        gc.collect()
+        module = torch.get_device_module(device)
+        if hasattr(module, "empty_cache"):
+            module.empty_cache()
+
+    def random_state(self) -> object:
+        """Returns the state of every generator that a worker draws from."""
+        state: dict[str, object] = {
+            "python": random.getstate(),
+            "numpy": np.random.get_state(legacy=False),
+            "torch": torch.get_rng_state(),
+        }
+        if torch.cuda.is_available():
+            state["cuda"] = torch.cuda.get_rng_state_all()
+        return state
+
+    def set_random_state(self, state: object) -> None:
+        """Sets what `random_state` returned."""
+        assert isinstance(state, Mapping)
+        random.setstate(state["python"])
+        np.random.set_state(state["numpy"])
+        torch.set_rng_state(state["torch"])
+        if "cuda" in state and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(state["cuda"])
+
+    def abort(self, worker: object) -> None:
+        """Leaves every collective: ranks blocked on a failed peer raise instead of waiting for its
+        timeout."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return
+        group = dist.group.WORLD
+        if group is None:
+            return
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            group.abort()
+
+
+def _moved(value: object, device: str) -> object:
+    move = getattr(value, "to", None)
+    return move(device) if callable(move) else value

@@ -1,0 +1,190 @@
+"""`hf_infer`: a Hugging Face model in one process, for scoring and for sampling."""
+
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from roll_protocol import DataProto
+from roll_strategies.capabilities import Capabilities
+from roll_strategies.context import StrategyContext
+from roll_strategies.counts import columns_of
+from roll_strategies.errors import StrategyConfigError
+from roll_strategies.hf.forward import forward_padded
+from roll_strategies.hf.generation import Generation
+from roll_strategies.hf.models import torch_dtype
+from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, ModelProvider
+from roll_strategies.microbatches import plan_micro_batches
+from roll_strategies.offload import Parking, StateKind, state_kinds
+from roll_strategies.options import read_options
+from roll_strategies.providers import default_model_provider, default_tokenizer
+from roll_strategies.results import joined_results, take_rows
+from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, UpdateReceipt
+from roll_strategies.weights.target import UpdateTarget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HfInferOptions:
+    """The options of `hf_infer`."""
+
+    digest: Literal["sampled", "full"] | str = "sampled"
+    """How much of each arriving parameter is checked."""
+
+    def __post_init__(self) -> None:
+        if self.digest not in ("sampled", "full"):
+            raise StrategyConfigError(
+                f"strategy_config.digest must be 'sampled' or 'full', got {self.digest!r}"
+            )
+
+
+class HfInferStrategy(InferenceStrategy):
+    """A whole model on every rank; ranks are data parallel and do not talk to each other."""
+
+    strategy_name: ClassVar[str] = "hf_infer"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        generates=True, dynamic_batching=True, sleep=True, abort=True, streaming=True
+    )
+
+    def __init__(self, context: StrategyContext) -> None:
+        super().__init__(context)
+        self.options = read_options(HfInferOptions, context.strategy_config, engine="hf_infer")
+        torch_dtype(context.model.dtype)
+        self._parking = Parking()
+        self._target: UpdateTarget | None = None
+        self._aborted: set[str] = set()
+        self._lock = threading.Lock()
+
+    def initialize(self, model_provider: ModelProvider | None = None) -> None:
+        """Loads tokenizer and model, and publishes pure data-parallel coordinates."""
+        if self.context.model.model_name_or_path:
+            self.tokenizer = default_tokenizer(self.context.model_args)
+        provider = model_provider or default_model_provider
+        model = provider(
+            tokenizer=self.tokenizer,
+            model_args=self.context.model_args,
+            training_args=self.context.training_args,
+            is_trainable=False,
+        )
+        self.model = model.eval().to(self.device)
+        self._target = UpdateTarget(self.model, rank=self.context.rank, digest=self.options.digest)
+        self.publish(self.context.data_parallel())
+
+    def forward_step(self, batch: DataProto, forward_func: ForwardFunc) -> dict[str, object] | None:
+        """Returns the results of `forward_func` over all rows, in input order."""
+        model = self.unwrap_model()
+        self._whole()
+        batching = self.context.batching
+        plan = plan_micro_batches(
+            row_lengths(batch),
+            rows=int(batch.meta_info.get("micro_batch_size") or batching.infer_rows),
+            tokens=batching.infer_tokens,
+        )
+        parts = []
+        with torch.inference_mode():
+            for group in plan.groups:
+                micro = take_rows(batch, group).to(self.context.device_type)
+                _, results = forward_func(micro, forward_padded(model, micro))
+                parts.append(results)
+        return joined_results(parts, plan)
+
+    def generate(self, batch: DataProto, generation_config: Mapping[str, object]) -> DataProto:
+        """Returns the sampled answers; see `docs/architecture.md`, Generation."""
+        running: list[Generation] = []
+        for _ in self.stream(batch, generation_config, running):
+            pass
+        return running[0].result()
+
+    def stream(
+        self, batch: DataProto, generation_config: Mapping[str, object], into: list[Generation] | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Yields `(answer, token)` as they are sampled; the same tokens that `generate` returns.
+
+        Args:
+            batch: prompts; an object column `request_ids` names them for `abort_requests`.
+            generation_config: as for `generate`.
+            into: if given, the running generation is appended to it.
+        """
+        model = self.unwrap_model()
+        self._whole()
+        generation = Generation.of(
+            batch,
+            generation_config,
+            model=model,
+            tokenizer=self.tokenizer,
+            seed=self.context.seed + 7919 * self.rank_info.dp_rank,
+            rows=self.context.batching.infer_rows,
+            device=self.device,
+            aborted=self._is_aborted,
+        )
+        if into is not None:
+            into.append(generation)
+        with torch.inference_mode():
+            yield from generation.tokens()
+        with self._lock:
+            self._aborted -= set(generation.request_ids)
+
+    def abort_requests(self, request_ids: Collection[str]) -> None:
+        """Ends the answers to those prompts before their next token; unknown names are ignored once they
+        end."""
+        with self._lock:
+            self._aborted |= set(request_ids)
+
+    def _is_aborted(self, request_id: str) -> bool:
+        return request_id in self._aborted
+
+    def load_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
+        """Brings the parameters back."""
+        for kind in state_kinds(include):
+            self._parking.unpark(kind)
+
+    def offload_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
+        """Gives the memory of the parameters back."""
+        if StateKind.MODEL_PARAMS in state_kinds(include):
+            model = self.unwrap_model()
+            self._parking.park(StateKind.MODEL_PARAMS, [*model.parameters(), *model.buffers()])
+
+    def setup_collective_group(self, group: CollectiveGroup) -> str:
+        """Joins the group of a broadcast transport."""
+        return self._as_target().setup_collective_group(group)
+
+    def begin_update(self, manifest: Manifest) -> int:
+        """Opens an update; parameters that were offloaded come back for it."""
+        self._parking.unpark(StateKind.MODEL_PARAMS)
+        return self._as_target().begin_update(manifest)
+
+    def update_parameter_in_bucket(self, bucket: Bucket) -> int:
+        """Takes one bucket."""
+        return self._as_target().update_parameter_in_bucket(bucket)
+
+    def commit_update(self, version: int) -> UpdateReceipt:
+        """Closes an update."""
+        receipt = self._as_target().commit_update(version)
+        self.process_weights_after_loading()
+        self.weights_version = version
+        return receipt
+
+    def abort_update(self, version: int) -> int:
+        """Gives an update up."""
+        return self._as_target().abort_update(version)
+
+    def _as_target(self) -> UpdateTarget:
+        self.unwrap_model()
+        assert self._target is not None
+        return self._target
+
+    def _whole(self) -> None:
+        self._as_target().require_whole()
+        self._parking.unpark(StateKind.MODEL_PARAMS)
+
+
+def row_lengths(batch: DataProto) -> list[int]:
+    """Returns the number of real tokens of each row; the width of the batch where there is no attention
+    mask."""
+    columns = columns_of(batch)
+    mask = columns.get("attention_mask")
+    if mask is not None:
+        return [int(count) for count in mask.sum(-1).tolist()]
+    width = columns["input_ids"].shape[1] if "input_ids" in columns else 0
+    return [width] * len(batch)

@@ -1,0 +1,139 @@
+"""How rows become micro-batches: one pure planner for every engine."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roll_strategies.errors import MicroBatchError
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatches:
+    """Groups of row numbers; together they hold every row once. A group may be empty.
+
+    Example:
+        >>> plan = plan_micro_batches([3, 1, 2], rows=2)
+        >>> plan.groups, plan.order, plan.inverse
+        (((0, 1), (2,)), (0, 1, 2), (0, 1, 2))
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Row numbers in the order in which they are worked on."""
+        return tuple(row for group in self.groups for row in group)
+
+    @property
+    def inverse(self) -> tuple[int, ...]:
+        """Where each row stands in `order`; picking results by it restores the input order."""
+        positions = [0] * len(self.order)
+        for position, row in enumerate(self.order):
+            positions[row] = position
+        return tuple(positions)
+
+    def with_count(self, count: int) -> "MicroBatches":
+        """Returns the same rows in exactly `count` groups, so that all ranks run equally many.
+
+        The largest groups are halved first; when every group holds one row, empty groups are added.
+
+        Raises:
+            MicroBatchError: there are more groups already.
+        """
+        groups = list(self.groups)
+        if count < len(groups):
+            raise MicroBatchError(
+                f"cannot put {len(groups)} micro-batches into {count}; groups are never joined"
+            )
+        while len(groups) < count:
+            widest = max(range(len(groups)), key=lambda index: len(groups[index]), default=None)
+            if widest is None or len(groups[widest]) < 2:
+                groups.extend([()] * (count - len(groups)))
+                break
+            rows = groups[widest]
+            middle = (len(rows) + 1) // 2
+            groups[widest : widest + 1] = [rows[:middle], rows[middle:]]
+        return MicroBatches(tuple(groups))
+
+
+def plan_micro_batches(
+    lengths: Sequence[int],
+    *,
+    rows: int | None = None,
+    tokens: int | None = None,
+    packed: bool = False,
+    multiple_of: int = 1,
+) -> MicroBatches:
+    """Returns micro-batches that keep within the given limits.
+
+    Args:
+        lengths: tokens of each row.
+        rows: largest number of rows in a micro-batch; used when `tokens` is None.
+        tokens: largest number of tokens in a micro-batch: the sum of its rows' lengths when packed, else its
+            number of rows times the longest of them.
+        packed: whether rows are joined without padding.
+        multiple_of: the number of micro-batches is a multiple of it (empty ones are added), for pipeline
+            stages.
+
+    Returns:
+        Rows in input order when planned by rows, by falling length when planned by tokens.
+
+    Raises:
+        MicroBatchError: a row is longer than the token limit, or a limit is not positive.
+    """
+    if tokens is None:
+        if rows is None or rows < 1:
+            raise MicroBatchError(f"rows in a micro-batch must be at least 1, got {rows}")
+        plan = MicroBatches(_by_rows(len(lengths), rows))
+    else:
+        _check_tokens(lengths, tokens)
+        plan = MicroBatches(_first_fit(lengths, tokens) if packed else _by_padded_tokens(lengths, tokens))
+    count = -(-len(plan.groups) // multiple_of) * multiple_of
+    return plan.with_count(count)
+
+
+def _check_tokens(lengths: Sequence[int], tokens: int) -> None:
+    if tokens < 1:
+        raise MicroBatchError(f"tokens in a micro-batch must be at least 1, got {tokens}")
+    longest = max(lengths, default=0)
+    if longest > tokens:
+        row = list(lengths).index(longest)
+        raise MicroBatchError(
+            f"row {row} has {longest} tokens, more than the {tokens} that one micro-batch may hold; raise "
+            f"max_tokens_per_microbatch to at least {longest} or shorten the sequences"
+        )
+
+
+def _by_rows(count: int, rows: int) -> tuple[tuple[int, ...], ...]:
+    groups = -(-count // rows)
+    if groups == 0:
+        return ()
+    small, extra = divmod(count, groups)
+    bounds = [index * small + min(index, extra) for index in range(groups + 1)]
+    return tuple(tuple(range(start, end)) for start, end in itertools.pairwise(bounds))
+
+
+def _by_padded_tokens(lengths: Sequence[int], tokens: int) -> tuple[tuple[int, ...], ...]:
+    groups: list[list[int]] = []
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        # Rows come by falling length, so the first of a group is its longest.
+        if groups and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= tokens:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return tuple(tuple(group) for group in groups)
+
+
+def _first_fit(lengths: Sequence[int], tokens: int) -> tuple[tuple[int, ...], ...]:
+    groups: list[list[int]] = []
+    free: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        for index, left in enumerate(free):
+            if lengths[row] <= left:
+                groups[index].append(row)
+                free[index] -= lengths[row]
+                break
+        else:
+            groups.append([row])
+            free.append(tokens - lengths[row])
+    return tuple(tuple(group) for group in groups)

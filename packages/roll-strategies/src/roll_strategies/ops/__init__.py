@@ -1,0 +1,21 @@
+"""Operations on logits that hold no second copy of them, split sequences or not, and never write to their
+inputs."""
+
+from roll_strategies.ops.divergence import divergence, topk_probs_and_indices
+from roll_strategies.ops.entropy import entropy
+from roll_strategies.ops.language_loss import language_loss
+from roll_strategies.ops.logprobs import log_probs, token_log_probs
+from roll_strategies.ops.sequence import SequenceShard
+from roll_strategies.ops.topk import gather_by_teacher_indices, topk_logits
+
+__all__ = [
+    "SequenceShard",
+    "divergence",
+    "entropy",
+    "gather_by_teacher_indices",
+    "language_loss",
+    "log_probs",
+    "token_log_probs",
+    "topk_logits",
+    "topk_probs_and_indices",
+]

@@ -1,0 +1,184 @@
+"""A broadcast group of its own for weights, apart from the groups in which engines compute."""
+
+import datetime
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # a compiled class, not listed
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from roll_strategies.errors import WeightSyncError
+from roll_strategies.weights.digest import Bytes
+from roll_strategies.weights.manifest import Bucket, CollectiveGroup
+from roll_strategies.weights.transport import Answer, Transport
+
+
+class GroupMember:
+    """One end of a broadcast group: rank 0 sends, the others receive."""
+
+    def __init__(self, backend: Any, *, device: torch.device, name: str) -> None:
+        self._backend = backend
+        self._device = device
+        self._name = name
+
+    @classmethod
+    def join(
+        cls,
+        group: CollectiveGroup,
+        *,
+        rank: int | None = None,
+        group_rank: int | None = None,
+        store: Store | None = None,
+    ) -> "GroupMember":
+        """Joins and waits for everyone.
+
+        Args:
+            group: where to meet.
+            rank: the target's own rank.
+            group_rank: the rank in the group, for the sender.
+            store: the sender's own store; targets connect to it.
+
+        Raises:
+            WeightSyncError: somebody did not come in time, or the backend is not known.
+        """
+        if group_rank is None:
+            assert rank is not None
+            group_rank = group.ranks.get(rank, rank + 1)
+        timeout = datetime.timedelta(seconds=group.timeout_s)
+        if store is None:
+            store = TCPStore(group.addr, group.port, is_master=False, timeout=timeout)
+        scoped = PrefixStore(group.name, store)
+        if group.backend == "gloo":
+            backend = dist.ProcessGroupGloo(scoped, group_rank, group.world_size, timeout)
+            return cls(backend, device=torch.device("cpu"), name=group.name)
+        if group.backend == "nccl":
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = timeout
+            nccl = dist.ProcessGroupNCCL(scoped, group_rank, group.world_size, options)
+            return cls(nccl, device=torch.device("cuda", torch.cuda.current_device()), name=group.name)
+        raise WeightSyncError(
+            f"weights cannot be broadcast over {group.backend!r}; use gloo, nccl or the object store"
+        )
+
+    def broadcast(self, data: Bytes) -> dist.Work:
+        """Starts sending bytes to every other member; the bytes must stay as they are until the work is
+        done."""
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        work: dist.Work = self._backend.broadcast([torch.from_numpy(data).to(self._device)], options)
+        return work
+
+    def receive(self, num_bytes: int) -> Bytes:
+        """Returns the next bytes that the sender broadcasts."""
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        data = torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
+        self._backend.broadcast([data], options).wait()
+        array: Bytes = data.cpu().numpy().astype(np.uint8, copy=False)
+        return array
+
+    def close(self) -> None:
+        """Leaves the group."""
+        del self._backend
+
+
+class _Broadcasting:
+    """The answers to a bucket whose bytes travel beside the message."""
+
+    def __init__(
+        self, transport: "BroadcastTransport", control: Answer, work: dist.Work, data: object
+    ) -> None:
+        self._transport, self._control, self._work = transport, control, work
+        self._data = data  # the bytes have to live until the work is done
+
+    def result(self, timeout_s: float | None = None) -> list[object]:
+        """Returns the targets' answers once the bytes have arrived."""
+        try:
+            answers = self._control.result(timeout_s)
+            self._work.wait()
+        except Exception:
+            self._transport.close()
+            raise
+        return answers
+
+
+class _Opening:
+    """The answers to `begin_update`; their number is the size of the group that is opened after the first of
+    them."""
+
+    def __init__(self, transport: "BroadcastTransport", control: Answer) -> None:
+        self._transport, self._control = transport, control
+
+    def result(self, timeout_s: float | None = None) -> list[object]:
+        """Returns the targets' answers once all have joined the group."""
+        answers = self._control.result(timeout_s)
+        self._transport.open(len(answers), timeout_s)
+        return answers
+
+
+class BroadcastTransport:
+    """Sends messages over another transport and the bytes of buckets by a collective broadcast.
+
+    Args:
+        control: reaches every target.
+        name: of the group; unique among the groups of the targets.
+        addr: address of this process for the targets.
+        backend: `gloo`, or `nccl` when source and targets have GPUs of their own.
+        timeout_s: how long joining and sending may take.
+    """
+
+    def __init__(
+        self, control: Transport, *, name: str, addr: str, backend: str = "gloo", timeout_s: float = 600.0
+    ) -> None:
+        self._control, self._name, self._addr = control, name, addr
+        self._backend, self._timeout_s = backend, timeout_s
+        self._member: GroupMember | None = None
+        self._store: TCPStore | None = None
+        self._size = 0
+
+    def send(self, method: str, payload: object) -> Answer:
+        """Calls `method(payload)` on every target; the bytes of a bucket go by broadcast."""
+        if method == "begin_update":
+            return _Opening(self, self._control.send(method, payload))
+        if isinstance(payload, Bucket):
+            if self._member is None:
+                raise WeightSyncError(f"group {self._name!r} is not open; begin_update opens it")
+            data = payload.data
+            assert isinstance(data, np.ndarray)
+            answer = self._control.send(method, replace(payload, data=None, group=self._name))
+            return _Broadcasting(self, answer, self._member.broadcast(data), data)
+        return self._control.send(method, payload)
+
+    def open(self, num_targets: int, timeout_s: float | None) -> None:
+        """Meets the targets, unless the group is open for as many already."""
+        if self._member is not None and self._size == num_targets:
+            return
+        self.close()
+        limit = datetime.timedelta(seconds=timeout_s or self._timeout_s)
+        self._store = TCPStore(self._addr, 0, is_master=True, wait_for_workers=False, timeout=limit)
+        group = CollectiveGroup(
+            name=self._name,
+            addr=self._addr,
+            port=self._store.port,
+            world_size=num_targets + 1,
+            backend=self._backend,
+            timeout_s=limit.total_seconds(),
+        )
+        answer = self._control.send("setup_collective_group", group)
+        try:
+            self._member = GroupMember.join(group, group_rank=0, store=self._store)
+        except RuntimeError as silent:
+            # A target's own words say more than that it did not come.
+            answer.result(timeout_s)
+            raise WeightSyncError(f"targets did not join the group {self._name!r}: {silent}") from silent
+        answer.result(timeout_s)
+        self._size = num_targets
+
+    def close(self) -> None:
+        """Leaves the group; the next update opens it again."""
+        if self._member is not None:
+            self._member.close()
+        self._member, self._store, self._size = None, None, 0

@@ -1,0 +1,105 @@
+"""What travels in a weight update: the manifest, the buckets, and the receipt."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+ALIGNMENT = 16
+"""Every parameter starts at a multiple of this many bytes inside a bucket."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Returns `float32` for `torch.float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """Returns `torch.float32` for `float32`."""
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterSpec:
+    """One parameter: its Hugging Face name, shape and dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    aliases: tuple[str, ...] = ()
+    """Other names of the same tensor (tied weights); it travels once."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Size on the wire, without padding."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count * dtype_of(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Everything that an update will bring, known before the first byte moves."""
+
+    version: int
+    parameters: tuple[ParameterSpec, ...]
+    adapter: Mapping[str, object] | None = None
+    """The adapter's configuration when the update brings a low-rank adapter instead of whole weights."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all parameters."""
+        return sum(spec.num_bytes for spec in self.parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketEntry:
+    """Where one parameter lies in a bucket, and the digest of its bytes."""
+
+    name: str
+    start: int
+    num_bytes: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A few parameters as one run of bytes."""
+
+    version: int
+    index: int
+    entries: tuple[BucketEntry, ...]
+    num_bytes: int
+    data: object = None
+    """A NumPy uint8 array; None when a broadcast transport brings the bytes."""
+    group: str | None = None
+    """Name of the collective group that brings the bytes; None when `data` has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveGroup:
+    """Where sender (rank 0) and targets (ranks 1...) of a broadcast transport meet."""
+
+    name: str
+    addr: str
+    port: int
+    world_size: int
+    backend: str
+    timeout_s: float
+    ranks: Mapping[int, int] = field(default_factory=dict)
+    """Group rank by the target's own rank; empty means own rank + 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateReceipt:
+    """What a target holds after a committed update."""
+
+    version: int
+    rank: int
+    num_parameters: int
+    num_bytes: int
+    digest: int
+    """Digest over the loaded parameters, comparable with the sender's."""

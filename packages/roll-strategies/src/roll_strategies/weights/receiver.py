@@ -1,0 +1,191 @@
+"""The target's side of an update: check what is announced, check what arrives, count what is there."""
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from roll_strategies.errors import StaleWeights, WeightSyncError
+from roll_strategies.weights.digest import Bytes, bytes_of, combined, digest_of
+from roll_strategies.weights.manifest import Bucket, Manifest, ParameterSpec, UpdateReceipt, dtype_of
+
+logger = logging.getLogger(__name__)
+
+
+class WeightReceiver:
+    """Copies the parameters of one update after the other into a model's tensors.
+
+    Args:
+        named: the model's tensors by name; tied ones under each of their names.
+        rank: this target's rank, for messages and the receipt.
+        digest: `sampled` or `full`.
+    """
+
+    def __init__(self, named: Mapping[str, Tensor], *, rank: int, digest: str = "sampled") -> None:
+        self._named = dict(named)
+        self._rank = rank
+        self._mode = digest
+        self._manifest: Manifest | None = None
+        self._specs: dict[str, ParameterSpec] = {}
+        self._digests: dict[str, int] = {}
+        self._num_bytes = 0
+        self._touched = False
+        self.broken: str | None = None
+
+    def begin(self, manifest: Manifest) -> int:
+        """Opens an update; an older one that is still open is given up.
+
+        Raises:
+            WeightSyncError: the announced names or shapes are not the model's.
+        """
+        if self._manifest is not None:
+            logger.warning(
+                "update %d begins while %d was open; it is given up", manifest.version, self._manifest.version
+            )
+        self._check(manifest)
+        self._manifest, self._touched = manifest, False
+        self._specs = {spec.name: spec for spec in manifest.parameters}
+        self._digests, self._num_bytes = {}, 0
+        return manifest.version
+
+    def put(self, bucket: Bucket, data: Bytes) -> int:
+        """Copies the parameters of a bucket into the model.
+
+        Raises:
+            WeightSyncError: no such update is open, or a parameter is unknown, came twice, or arrived
+                damaged.
+        """
+        self._open(bucket.version, "update_parameter_in_bucket")
+        for entry in bucket.entries:
+            spec = self._specs.get(entry.name)
+            if spec is None or entry.name in self._digests:
+                why = "was not announced" if spec is None else "came twice"
+                raise WeightSyncError(f"{self._where(bucket.version)}: parameter {entry.name!r} {why}")
+            part = data[entry.start : entry.start + entry.num_bytes]
+            found = digest_of(part, mode=self._mode) if len(part) == spec.num_bytes else None
+            if found != entry.digest:
+                raise WeightSyncError(
+                    f"{self._where(bucket.version)}: parameter {entry.name!r} arrived damaged in bucket "
+                    f"{bucket.index} "
+                    f"({len(part)} bytes of {spec.num_bytes}, digest {found} instead of {entry.digest})"
+                )
+            self._touched = True
+            self._digests[entry.name] = self._load(spec, part, found)
+            self._num_bytes += len(part)
+        return bucket.num_bytes
+
+    def commit(self, version: int) -> UpdateReceipt:
+        """Closes an update.
+
+        Raises:
+            WeightSyncError: parameters are missing.
+        """
+        self._open(version, "commit_update")
+        missing = [name for name in self._specs if name not in self._digests]
+        if missing:
+            raise WeightSyncError(
+                f"{self._where(version)}: {len(missing)} of {len(self._specs)} parameters never came, first "
+                f"{missing[0]!r}"
+            )
+        self._manifest, self.broken = None, None
+        return UpdateReceipt(
+            version=version,
+            rank=self._rank,
+            num_parameters=len(self._specs),
+            num_bytes=self._num_bytes,
+            digest=combined(self._digests.items()),
+        )
+
+    def abort(self, version: int) -> int:
+        """Gives an update up; an update that is not open is nothing to give up."""
+        if self._manifest is not None and self._manifest.version == version:
+            self._manifest = None
+            if self._touched:
+                self.broken = f"update {version} was given up halfway"
+        return version
+
+    def require_whole(self) -> None:
+        """Raises StaleWeights while an update is open or was given up halfway."""
+        if self._manifest is not None and self._touched:
+            raise StaleWeights(
+                f"rank {self._rank} is in the middle of update {self._manifest.version}; wait for its commit"
+            )
+        if self.broken:
+            raise StaleWeights(
+                f"rank {self._rank} holds mixed weights: {self.broken}; run a whole model_update first"
+            )
+
+    def _open(self, version: int, phase: str) -> None:
+        if self._manifest is None or self._manifest.version != version:
+            now = "none" if self._manifest is None else str(self._manifest.version)
+            raise WeightSyncError(
+                f"target rank {self._rank}: {phase} for update {version}, but the open one is {now}"
+            )
+
+    def _where(self, version: int) -> str:
+        return f"update {version} on target rank {self._rank}"
+
+    def _check(self, manifest: Manifest) -> None:
+        covered: dict[int, str] = {}
+        for spec in manifest.parameters:
+            homes = [self._named[name] for name in (spec.name, *spec.aliases) if name in self._named]
+            if not homes:
+                raise WeightSyncError(
+                    f"{self._where(manifest.version)}: the source sends {spec.name!r}, which this model "
+                    "does not have; "
+                    f"source and target must be the same architecture"
+                )
+            for home in homes:
+                if tuple(home.shape) != spec.shape:
+                    raise WeightSyncError(
+                        f"{self._where(manifest.version)}: {spec.name!r} has shape {spec.shape} at the "
+                        "source and "
+                        f"{tuple(home.shape)} here"
+                    )
+                before = covered.setdefault(id(home), spec.name)
+                if before != spec.name:
+                    raise WeightSyncError(
+                        f"{self._where(manifest.version)}: {before!r} and {spec.name!r} are two parameters "
+                        "at the source "
+                        f"and one, tied, here; set tie_word_embeddings alike"
+                    )
+        for name, tensor in self._named.items():
+            if id(tensor) not in covered:
+                raise WeightSyncError(
+                    f"{self._where(manifest.version)}: the source does not send {name!r}, which this model "
+                    "needs"
+                )
+
+    def _load(self, spec: ParameterSpec, part: Bytes, digest: int) -> int:
+        """Copies one parameter to every place that it has, and returns the digest of what is there now."""
+        done: set[int] = set()
+        for name in (spec.name, *spec.aliases):
+            home = self._named.get(name)
+            if home is None or id(home) in done:
+                continue
+            done.add(id(home))
+            copy_into(home, part, spec)
+            if not isinstance(home, DTensor) and home.dtype == dtype_of(spec.dtype):
+                digest = digest_of(bytes_of(home), mode=self._mode)
+        return digest
+
+
+def copy_into(home: Tensor, part: Bytes, spec: ParameterSpec) -> None:
+    """Copies wire bytes into a tensor, sharded or not, converting the dtype where it differs."""
+    dtype = dtype_of(spec.dtype)
+    with torch.no_grad():
+        plain = not isinstance(home, DTensor) and home.device.type == "cpu" and home.is_contiguous()
+        if plain and home.dtype == dtype:
+            bytes_of(home)[:] = part
+            return
+        # A private copy: the bytes may lie read-only in an object store.
+        full = torch.from_numpy(np.array(part)).view(dtype).reshape(spec.shape)
+        if isinstance(home, DTensor):
+            full = full.to(device=home.device, dtype=home.dtype)
+            shard = distribute_tensor(full, home.device_mesh, home.placements, src_data_rank=None)
+            home.to_local().copy_(shard.to_local())
+        else:
+            home.copy_(full)

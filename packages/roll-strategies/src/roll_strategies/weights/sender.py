@@ -1,0 +1,177 @@
+"""The source's side of an update: gather bucket by bucket, send, and believe only receipts."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from roll_strategies.errors import WeightSyncError
+from roll_strategies.weights.digest import bytes_of, combined, digest_of
+from roll_strategies.weights.manifest import Bucket, BucketEntry, Manifest, UpdateReceipt, dtype_of
+from roll_strategies.weights.plan import PlannedBucket, manifest_of, plan_update
+from roll_strategies.weights.transport import Answer, Transport
+
+logger = logging.getLogger(__name__)
+
+Agree = Callable[[str | None], str | None]
+"""Tells all source ranks whether the sender failed, and returns the sender's message on each; None means it
+did not."""
+
+
+class WeightSender:
+    """Sends a model's state over a transport; every rank of the source calls `send`, one of them sends.
+
+    Args:
+        transport: reaches every target; None on the ranks that only help to gather.
+        bucket_bytes: upper bound of one message, unless one parameter is larger.
+        digest: `sampled` or `full`.
+        timeout_s: how long an answer may take.
+        dtype: dtype on the wire of floating tensors; None keeps each tensor's own.
+        agree: how the ranks of the source share the outcome.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: Transport | None,
+        bucket_bytes: int,
+        digest: str = "sampled",
+        timeout_s: float = 600.0,
+        dtype: torch.dtype | None = None,
+        agree: Agree = lambda message: message,
+    ) -> None:
+        self._transport = transport
+        self._bucket_bytes = bucket_bytes
+        self._mode = digest
+        self._timeout_s = timeout_s
+        self._dtype = dtype
+        self._agree = agree
+
+    def send(self, named: Mapping[str, Tensor], *, version: int) -> dict[str, float]:
+        """Sends one whole update and returns `bytes`, `seconds`, `buckets` and `targets`.
+
+        Raises:
+            WeightSyncError: a target refused, was silent, or holds something else now; on every rank of the
+                source.
+        """
+        started = time.monotonic()
+        manifest = manifest_of(named, version=version, dtype=self._dtype)
+        plan = plan_update(manifest.parameters, bucket_bytes=self._bucket_bytes)
+        update = _Update(self._transport, manifest, mode=self._mode, timeout_s=self._timeout_s)
+        update.begin()
+        for index, bucket in enumerate(plan.buckets):
+            # Gathering is collective: the other ranks wait for it even when sending has failed already.
+            full = [_whole(named[spec.name], dtype_of(spec.dtype)) for spec in bucket.specs]
+            update.put(index, bucket, full)
+        update.commit()
+        problem = self._agree(update.problem)
+        if problem is not None:
+            raise WeightSyncError(problem) from update.cause
+        return {
+            "bytes": float(plan.num_bytes),
+            "seconds": time.monotonic() - started,
+            "buckets": float(len(plan.buckets)),
+            "targets": float(update.targets),
+        }
+
+
+def _whole(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns the whole of a tensor that may be sharded; a collective when it is."""
+    with torch.no_grad():
+        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        return full.detach().to(dtype)
+
+
+class _Update:
+    """One update at the sender; on the other ranks it does nothing. A failure is kept, not raised."""
+
+    def __init__(
+        self, transport: Transport | None, manifest: Manifest, *, mode: str, timeout_s: float
+    ) -> None:
+        self._transport, self._manifest = transport, manifest
+        self._mode, self._timeout_s = mode, timeout_s
+        self._pending: tuple[str, Answer] | None = None
+        self._digests: dict[str, int] = {}
+        self.problem: str | None = None
+        self.cause: Exception | None = None
+        self.targets = 0
+
+    def begin(self) -> None:
+        self._step("begin_update", self._manifest, "begin")
+        answers = self._wait()
+        self.targets = len(answers)
+
+    def put(self, index: int, bucket: PlannedBucket, full: list[Tensor]) -> None:
+        if self._transport is None or self.problem is not None:
+            return
+        data = np.zeros(bucket.num_bytes, dtype=np.uint8)
+        entries = []
+        for spec, start, tensor in zip(bucket.specs, bucket.starts, full, strict=True):
+            part = data[start : start + spec.num_bytes]
+            part[:] = bytes_of(tensor)
+            digest = digest_of(part, mode=self._mode)
+            self._digests[spec.name] = digest
+            entries.append(BucketEntry(name=spec.name, start=start, num_bytes=spec.num_bytes, digest=digest))
+        # The bucket before this one was travelling while this one was gathered; now it has to be there.
+        self._wait()
+        message = Bucket(
+            version=self._manifest.version,
+            index=index,
+            entries=tuple(entries),
+            num_bytes=bucket.num_bytes,
+            data=data,
+        )
+        self._step(
+            "update_parameter_in_bucket", message, f"put of bucket {index} ({bucket.specs[0].name!r} and on)"
+        )
+
+    def commit(self) -> None:
+        self._wait()
+        self._step("commit_update", self._manifest.version, "commit")
+        expected = combined(self._digests.items())
+        for receipt in self._wait():
+            assert isinstance(receipt, UpdateReceipt)
+            if receipt.digest != expected or receipt.num_parameters != len(self._digests):
+                self._fail(
+                    f"target rank {receipt.rank} holds other weights than were sent (digest "
+                    f"{receipt.digest} instead of "
+                    f"{expected})",
+                    "commit",
+                    None,
+                )
+        if self.problem is not None and self._transport is not None:
+            self._abort(self._transport)
+
+    def _step(self, method: str, payload: object, phase: str) -> None:
+        if self._transport is None or self.problem is not None:
+            return
+        try:
+            self._pending = (phase, self._transport.send(method, payload))
+        except Exception as error:  # noqa: BLE001  # whatever the transport raises, peers must still be told
+            self._fail(str(error), phase, error)
+
+    def _wait(self) -> list[object]:
+        if self._pending is None:
+            return []
+        phase, answer = self._pending
+        self._pending = None
+        try:
+            return answer.result(self._timeout_s)
+        except Exception as error:  # noqa: BLE001  # whatever the transport raises, peers must still be told
+            self._fail(str(error) or type(error).__name__, phase, error)
+            return []
+
+    def _fail(self, why: str, phase: str, cause: Exception | None) -> None:
+        if self.problem is None:
+            self.problem = f"update {self._manifest.version} failed in {phase}: {why}"
+            self.cause = cause
+
+    def _abort(self, transport: Transport) -> None:
+        try:
+            transport.send("abort_update", self._manifest.version).result(self._timeout_s)
+        except Exception:
+            logger.exception("targets could not be told to give update %d up", self._manifest.version)

@@ -1,0 +1,60 @@
+"""What an engine that holds a torch module needs to be the target of weight updates."""
+
+import numpy as np
+from torch import nn
+
+from roll_strategies.errors import WeightSyncError
+from roll_strategies.weights.collective import GroupMember
+from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, UpdateReceipt
+from roll_strategies.weights.plan import named_state
+from roll_strategies.weights.receiver import WeightReceiver
+
+
+class UpdateTarget:
+    """The target methods of a strategy, delegated to a receiver and to the groups that it joined.
+
+    Args:
+        model: updates are copied into its tensors.
+        rank: this worker's rank.
+        digest: `sampled` or `full`.
+    """
+
+    def __init__(self, model: nn.Module, *, rank: int, digest: str = "sampled") -> None:
+        self._receiver = WeightReceiver(named_state(model), rank=rank, digest=digest)
+        self._rank = rank
+        self._groups: dict[str, GroupMember] = {}
+
+    def setup_collective_group(self, group: CollectiveGroup) -> str:
+        """Joins a broadcast group, replacing one of the same name."""
+        old = self._groups.pop(group.name, None)
+        if old is not None:
+            old.close()
+        self._groups[group.name] = GroupMember.join(group, rank=self._rank)
+        return group.name
+
+    def begin_update(self, manifest: Manifest) -> int:
+        """Opens an update."""
+        return self._receiver.begin(manifest)
+
+    def update_parameter_in_bucket(self, bucket: Bucket) -> int:
+        """Takes one bucket, from the message or from its group."""
+        data = bucket.data
+        if bucket.group is not None:
+            member = self._groups.get(bucket.group)
+            if member is None:
+                raise WeightSyncError(f"target rank {self._rank} never joined the group {bucket.group!r}")
+            data = member.receive(bucket.num_bytes)
+        assert isinstance(data, np.ndarray)
+        return self._receiver.put(bucket, data)
+
+    def commit_update(self, version: int) -> UpdateReceipt:
+        """Closes an update."""
+        return self._receiver.commit(version)
+
+    def abort_update(self, version: int) -> int:
+        """Gives an update up."""
+        return self._receiver.abort(version)
+
+    def require_whole(self) -> None:
+        """Raises StaleWeights while the model holds a mixture of two versions."""
+        self._receiver.require_whole()

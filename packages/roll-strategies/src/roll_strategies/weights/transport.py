@@ -1,0 +1,19 @@
+"""How messages of a weight update reach every target; the executor brings the implementation."""
+
+from typing import Protocol
+
+
+class Answer(Protocol):
+    """The targets' answers to one message, arriving."""
+
+    def result(self, timeout_s: float | None = None) -> list[object]:
+        """Returns one answer per target in rank order; raises when a target raised or stayed silent."""
+        ...
+
+
+class Transport(Protocol):
+    """Carries one message to every target worker."""
+
+    def send(self, method: str, payload: object) -> Answer:
+        """Calls `method(payload)` on every target without waiting."""
+        ...
