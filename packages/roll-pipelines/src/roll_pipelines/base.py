@@ -13,6 +13,7 @@ from roll_executor import Cluster
 from roll_pipelines.checkpoints import CheckpointStore, Uploader, resume_step
 from roll_pipelines.config.base_config import BaseConfig
 from roll_pipelines.config.load import check_config
+from roll_pipelines.config.machine import devices_of
 from roll_pipelines.config.worker_config import WorkerConfig
 from roll_pipelines.model_update import ModelUpdatePair
 from roll_pipelines.random_state import load_random_state, save_random_state, seed_everything
@@ -41,6 +42,9 @@ class BasePipeline:
     config_cls: ClassVar[type[BaseConfig] | None] = None
     """What `roll run` builds for this pipeline; the annotation of `__init__` when None."""
 
+    _closed = True
+    """Nothing is open before the constructor has come to its end."""
+
     def __init__(self, pipeline_config: BaseConfig) -> None:
         """Seeds the driver, finds the checkpoint to resume from, opens the run directory and the trackers.
 
@@ -66,7 +70,6 @@ class BasePipeline:
         self._checkpoint_clusters: list[Cluster] = []
         self._seconds: dict[str, float] = {}
         self._started = time.perf_counter()
-        self._closed = False
         moved = self.run_directory.open(pipeline_config, resumed=self.resume_dir is not None)
         if moved is not None:
             logger.warning("an earlier run was moved from %s to %s", self.run_directory.root, moved)
@@ -78,9 +81,10 @@ class BasePipeline:
         self._uploader = Uploader(upload_to, in_background=in_background) if upload_to else None
         self.resource_manager = ResourceManager(
             num_nodes=pipeline_config.num_nodes,
-            num_gpus_per_node=pipeline_config.num_gpus_per_node,
+            num_gpus_per_node=devices_of(pipeline_config),
             runtime=pipeline_config.runtime,
         )
+        self._closed = False
 
     def run(self) -> None:
         """Runs the application's loop; a subclass writes it.
@@ -259,11 +263,11 @@ class BasePipeline:
         """
         self.run_directory.add_samples(when, rows)
 
-    def write_summary(self) -> dict[str, object]:
+    def write_summary(self, *, status: str = "done") -> dict[str, object]:
         """Writes `summary.json`, steps, seconds and what is in `self.summary`, and returns its contents."""
         seconds = round(time.perf_counter() - self._started, 3)
         summary: dict[str, object] = {"exp_name": self.pipeline_config.exp_name, "steps": self.state.step + 1}
-        summary |= {"seconds": seconds, **self.summary}
+        summary |= {"seconds": seconds, "status": status, **self.summary}
         self.run_directory.write_summary(summary)
         return summary
 

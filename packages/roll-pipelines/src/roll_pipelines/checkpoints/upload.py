@@ -3,7 +3,7 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import fsspec
+import fsspec  # type: ignore[import-untyped]  # fsspec ships no types
 
 
 class UploadError(RuntimeError):

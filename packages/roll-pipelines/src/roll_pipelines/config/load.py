@@ -6,9 +6,10 @@ from pathlib import Path
 
 from roll_pipelines.config.base_config import BaseConfig
 from roll_pipelines.config.compose import compose_file
+from roll_pipelines.config.machine import Machine
 from roll_pipelines.config.pipelines import PipelineClassError, find_pipeline
 from roll_pipelines.config.problems import ConfigError, Problem
-from roll_pipelines.config.rules import Machine, find_problems, without_followers
+from roll_pipelines.config.rules import find_problems, without_followers
 from roll_pipelines.config.sources import Source, source_of
 from roll_pipelines.config.validate import build
 

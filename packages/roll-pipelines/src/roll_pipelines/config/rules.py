@@ -1,11 +1,10 @@
 """The rules that span several fields: each yields problems that carry their YAML path."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from roll_pipelines.config.base_config import BaseConfig
+from roll_pipelines.config.machine import Machine
 from roll_pipelines.config.problems import Problem, nearest, one_of
 from roll_pipelines.config.worker_config import WorkerConfig
 from roll_resources import DeviceMappingError, parse_device_mapping
@@ -17,21 +16,6 @@ MODEL_PARALLEL_SIZES = {
     "megatron_infer": ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
 }
 """Engines that spread one model over workers, with the settings whose product must divide their number."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """What the rules may know of the machine; read once, by whoever starts the run."""
-
-    strategies: frozenset[str]
-    """Names of the engines that are installed."""
-    devices_per_node: int | None = None
-    """Devices of this machine, for a configuration that does not say; None when it is not known."""
-
-    @classmethod
-    def here(cls) -> "Machine":
-        """Returns the facts of this machine; loads no engine."""
-        return cls(strategies=frozenset(point.name for point in entry_points(group="roll.strategies")))
 
 
 def find_problems(config: BaseConfig, machine: Machine) -> Iterator[Problem]:
@@ -136,14 +120,16 @@ def _devices(path: str, role: WorkerConfig, config: BaseConfig, machine: Machine
 def _within_the_cluster(
     where: str, role: WorkerConfig, ids: tuple[int, ...], config: BaseConfig, machine: Machine
 ) -> Iterator[Problem]:
-    per_node = config.num_gpus_per_node if config.num_gpus_per_node is not None else machine.devices_per_node
+    per_node = config.num_gpus_per_node
+    if per_node is None and config.num_nodes == 1:
+        per_node = machine.devices_per_node
     if per_node is None or max(ids) < config.num_nodes * per_node:
         return
     total = config.num_nodes * per_node
     size = f"{config.num_nodes} node(s) x {per_node} device(s)"
     rule = f"must stay within the cluster: {size} = ids 0 to {total - 1}"
     if not total:
-        rule = "must be left out: the cluster has no devices"
+        rule = "must be left out: this machine has no devices, and num_gpus_per_node does not say otherwise"
     hint = "use fewer devices, or raise num_nodes or num_gpus_per_node"
     yield Problem(path=where, rule=rule, value=role.device_mapping, hint=hint)
 

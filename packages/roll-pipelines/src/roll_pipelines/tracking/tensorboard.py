@@ -20,17 +20,17 @@ class TensorBoardTracker:
             from torch.utils.tensorboard import SummaryWriter
 
             purge = after_step + 1 if after_step is not None else None
-            self._writer = SummaryWriter(str(log_dir), purge_step=purge)  # type: ignore[no-untyped-call]  # untyped in torch
+            self._writer = SummaryWriter(str(log_dir), purge_step=purge)
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
         """Writes each metric as a scalar of its own."""
         for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)  # type: ignore[no-untyped-call]  # untyped in torch
+            self._writer.add_scalar(name, value, step)
 
     def log_text(self, name: str, text: str, *, step: int) -> None:
         """Writes a text."""
-        self._writer.add_text(name, text, step)  # type: ignore[no-untyped-call]  # untyped in torch
+        self._writer.add_text(name, text, step)
 
     def close(self) -> None:
         """Flushes and closes the event file."""
-        self._writer.close()  # type: ignore[no-untyped-call]  # untyped in torch
+        self._writer.close()

@@ -1,0 +1,86 @@
+"""The commands and their arguments; each imports what it needs when it is called."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="roll",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Train language models and agents: one command for every pipeline.\n\n"
+    "Exit codes: 0 done, 1 the run failed, 2 the configuration or command line is wrong "
+    "(nothing was started), 130 stopped by Ctrl-C, 143 stopped by SIGTERM.",
+)
+
+Config = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="The configuration of one run.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Values that replace those of the file, e.g. max_steps=10."
+    ),
+]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The output_dir of a run.")]
+
+
+@app.command()
+def run(config: Config, overrides: Overrides = None) -> None:
+    """Check a configuration and run its pipeline."""
+    from roll_pipelines.cli.run import run_pipeline
+
+    raise typer.Exit(run_pipeline(config, overrides or []))
+
+
+@app.command()
+def check(
+    config: Config,
+    overrides: Overrides = None,
+    nodes: Annotated[int | None, typer.Option(help="Plan on this many nodes instead of num_nodes.")] = None,
+    devices: Annotated[int | None, typer.Option(help="Plan on this many devices a node.")] = None,
+) -> None:
+    """Say what is wrong with a configuration, or what it would run; start nothing."""
+    from roll_pipelines.cli.describe import check_file
+
+    raise typer.Exit(check_file(config, overrides or [], nodes=nodes, devices=devices))
+
+
+@app.command()
+def plan(
+    config: Config,
+    overrides: Overrides = None,
+    nodes: Annotated[int | None, typer.Option(help="Plan on this many nodes instead of num_nodes.")] = None,
+    devices: Annotated[int | None, typer.Option(help="Plan on this many devices a node.")] = None,
+) -> None:
+    """Print which worker would get which node and devices; start nothing."""
+    from roll_pipelines.cli.describe import plan_file
+
+    raise typer.Exit(plan_file(config, overrides or [], nodes=nodes, devices=devices))
+
+
+@app.command("config")
+def show_config(
+    config: Config,
+    overrides: Overrides = None,
+    written: Annotated[
+        bool, typer.Option("--written", help="Leave out defaults and derived values.")
+    ] = False,
+) -> None:
+    """Print the merged configuration, with where each value comes from."""
+    from roll_pipelines.cli.provenance import show_file
+
+    raise typer.Exit(show_file(config, overrides or [], written_only=written))
+
+
+@app.command()
+def report(run_dir: RunDir) -> None:
+    """Write report.html from the files of a run, finished or not."""
+    from roll_pipelines.cli.run import report_on
+
+    raise typer.Exit(report_on(run_dir))
+
+
+def main() -> None:
+    """Runs the command line."""
+    app()

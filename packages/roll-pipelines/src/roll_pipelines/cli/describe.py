@@ -1,0 +1,101 @@
+"""`roll check` and `roll plan`: what a configuration would run, and where; nothing is started."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from roll_pipelines.cli.exit_codes import ExitCode
+from roll_pipelines.cli.modules import find_modules_beside
+from roll_pipelines.cli.output import refuse, say
+from roll_pipelines.config.base_config import BaseConfig
+from roll_pipelines.config.load import Loaded, load_config
+from roll_pipelines.config.machine import devices_of
+from roll_pipelines.config.problems import ConfigError, Problem
+from roll_resources import DevicePool, Plan, PlanError, plan
+
+
+def check_file(config: Path, overrides: Sequence[str], *, nodes: int | None, devices: int | None) -> ExitCode:
+    """Validates, resolves and plans a configuration, and prints what it would run.
+
+    Args:
+        config: the YAML file.
+        overrides: `key=value` in hydra's grammar.
+        nodes: nodes to plan on instead of `num_nodes`.
+        devices: devices a node to plan on instead of `num_gpus_per_node`.
+    """
+    try:
+        loaded, placement = _plan(config, overrides, nodes=nodes, devices=devices)
+    except ConfigError as refused:
+        return refuse(refused)
+    say(_summary(loaded))
+    say("")
+    say(str(placement))
+    return ExitCode.DONE
+
+
+def plan_file(config: Path, overrides: Sequence[str], *, nodes: int | None, devices: int | None) -> ExitCode:
+    """Prints the placement of a configuration; the arguments are those of `check_file`."""
+    try:
+        _, placement = _plan(config, overrides, nodes=nodes, devices=devices)
+    except ConfigError as refused:
+        return refuse(refused)
+    say(str(placement))
+    return ExitCode.DONE
+
+
+def _plan(
+    config: Path, overrides: Sequence[str], *, nodes: int | None, devices: int | None
+) -> tuple[Loaded, Plan]:
+    find_modules_beside(config)
+    pretended = [f"num_nodes={nodes}"] if nodes is not None else []
+    pretended += [f"num_gpus_per_node={devices}"] if devices is not None else []
+    loaded = load_config(config, [*overrides, *pretended])
+    return loaded, plan_of(loaded.config, name=str(config))
+
+
+def plan_of(config: BaseConfig, *, name: str = "configuration") -> Plan:
+    """Returns where every worker of a configuration's roles would stand.
+
+    Args:
+        config: the configuration.
+        name: what to call it in an error.
+
+    Raises:
+        ConfigError: the roles do not fit.
+    """
+    pool = DevicePool.uniform(nodes=config.num_nodes, gpus_per_node=devices_of(config))
+    try:
+        return plan([role.role_request(path=path) for path, role in config.roles().items()], pool)
+    except PlanError as refused:
+        problems = [
+            Problem(path="", rule=text) for text in getattr(refused, "problems", ()) or [str(refused)]
+        ]
+        raise ConfigError(name, problems) from refused
+
+
+def _summary(loaded: Loaded) -> str:
+    config = loaded.config
+    name = f"{loaded.pipeline_cls.__module__}.{loaded.pipeline_cls.__qualname__}"
+    lines = [
+        f"{loaded.path}: ok",
+        "",
+        f"pipeline       {name}",
+        f"configuration  {type(config).__qualname__}",
+    ]
+    lines += [
+        f"runtime        {config.runtime}, {config.num_nodes} node(s), {devices_of(config)} device(s) each"
+    ]
+    every = f"a checkpoint every {config.save_steps}" if config.save_steps else "a checkpoint"
+    lines += [f"steps          {config.max_steps}, {every} and at the end, seed {config.seed}"]
+    lines += [f"run directory  {config.run_dir}", "", "roles"]
+    rows = [("role", "workers", "strategy", "model", "worker class")]
+    for path, role in config.roles().items():
+        worker = (
+            role.worker_cls if isinstance(role.worker_cls, str) else getattr(role.worker_cls, "__name__", "-")
+        )
+        strategy, model = role.strategy_args.strategy_name or "-", role.model_args.model_name_or_path or "-"
+        rows.append((path, str(role.world_size), strategy, model, worker))
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    lines += [
+        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return "\n".join(lines)

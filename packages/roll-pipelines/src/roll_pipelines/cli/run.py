@@ -1,0 +1,130 @@
+"""`roll run`: from a YAML to a finished run directory, or to one message that says what went wrong."""
+
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from roll_pipelines.cli.exit_codes import ExitCode
+from roll_pipelines.cli.modules import find_modules_beside
+from roll_pipelines.cli.output import refuse, say, set_up_logging, tell
+from roll_pipelines.config.load import Loaded, load_config
+from roll_pipelines.config.problems import ConfigError
+from roll_pipelines.report import NoRunError, write_report
+
+
+class Terminated(BaseException):  # a sibling of KeyboardInterrupt, not an error
+    """SIGTERM has arrived."""
+
+
+def run_pipeline(config: Path, overrides: Sequence[str]) -> ExitCode:
+    """Runs the pipeline of a configuration and returns how it ended.
+
+    Args:
+        config: the YAML file.
+        overrides: `key=value` in hydra's grammar.
+    """
+    set_up_logging()
+    find_modules_beside(config)
+    try:
+        loaded = load_config(config, overrides)
+    except ConfigError as refused:
+        return refuse(refused)
+    return launch(loaded)
+
+
+def launch(loaded: Loaded) -> ExitCode:
+    """Runs a configuration that was read and checked, and closes everything that was started.
+
+    Args:
+        loaded: the configuration.
+    """
+    run_dir = loaded.config.run_dir
+    tell(f"roll: {loaded.pipeline_cls.__name__} from {loaded.path}, run directory {run_dir}")
+    # In hand before __init__ runs, so that a constructor that fails half-way can be closed.
+    pipeline: Any = object.__new__(loaded.pipeline_cls)  # Any: the user's own class
+    code = ExitCode.DONE
+    with _signals():
+        try:
+            try:
+                pipeline.__init__(loaded.config)
+                pipeline.run()
+            finally:
+                _close(pipeline)
+        except KeyboardInterrupt:
+            code = ExitCode.INTERRUPTED
+        except Terminated:
+            code = ExitCode.TERMINATED
+        except ConfigError as refused:
+            return refuse(refused)
+        except Exception as failed:  # noqa: BLE001  # the one place that turns a failure into a message
+            code = ExitCode.FAILED
+            tell(_explain(failed, run_dir))
+    _finish(pipeline, run_dir, code)
+    return code
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM unwinds like Ctrl-C."""
+
+    def terminate(_signal: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _close(pipeline: object) -> None:
+    close = getattr(pipeline, "close", None)
+    if close is not None:
+        close()
+
+
+def _explain(failed: Exception, run_dir: Path) -> str:
+    head = f"roll: the run failed: {type(failed).__name__}: {failed}"
+    notes = "".join(f"\n  {note}" for note in getattr(failed, "__notes__", ()))
+    if not run_dir.is_dir():
+        return head + notes + "\n" + "".join(traceback.format_exception(failed))
+    trace = run_dir / "error.txt"
+    trace.write_text("".join(traceback.format_exception(failed)), encoding="utf-8")
+    return f"{head}{notes}\n  the whole traceback: {trace}"
+
+
+def _finish(pipeline: object, run_dir: Path, code: ExitCode) -> None:
+    summarise = getattr(pipeline, "write_summary", None)
+    if summarise is not None and hasattr(pipeline, "state"):
+        summary = summarise(status=code.name.lower())
+        if code is ExitCode.DONE:
+            say("\n".join(f"{key}: {value}" for key, value in summary.items()))
+    if (run_dir / "config.yaml").exists():
+        say(f"report: {write_report(run_dir)}")
+    if code is ExitCode.DONE:
+        tell(f"roll: done, run directory {run_dir}")
+        return
+    checkpoints = sorted((run_dir / "checkpoints").glob("checkpoint-*"))
+    how = {ExitCode.INTERRUPTED: "stopped by Ctrl-C", ExitCode.TERMINATED: "stopped by SIGTERM"}.get(
+        code, "failed"
+    )
+    on = f"go on with: roll resume {run_dir}" if checkpoints else "there is no checkpoint yet"
+    tell(f"roll: {how}, run directory {run_dir}; {on}")
+
+
+def report_on(run_dir: Path) -> ExitCode:
+    """Writes the report of a run directory.
+
+    Args:
+        run_dir: the directory.
+    """
+    try:
+        say(f"report: {write_report(run_dir)}")
+    except NoRunError as refused:
+        tell(f"roll: {refused}")
+        return ExitCode.REFUSED
+    return ExitCode.DONE
