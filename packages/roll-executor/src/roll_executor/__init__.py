@@ -1,1 +1,46 @@
 """One distributed role behind one object: clusters of workers, on Ray or in this process."""
+
+from roll_executor.cluster import Cluster
+from roll_executor.errors import (
+    BindingError,
+    CallTimeoutError,
+    ClusterClosedError,
+    ConfigError,
+    ExecutorError,
+    Where,
+    WorkerClassError,
+    WorkerDiedError,
+    WorkerError,
+    WorkerRaisedError,
+    WorkerStartError,
+)
+from roll_executor.parallel import create_clusters
+from roll_executor.pending import PendingResult
+from roll_executor.stats import MethodStats
+from roll_executor.stream import ResultStream
+from roll_executor.transport import Answer, ClusterTransport
+from roll_executor.worker import Worker
+from roll_executor.worker_config import WorkerConfig
+
+__all__ = [
+    "Answer",
+    "BindingError",
+    "CallTimeoutError",
+    "Cluster",
+    "ClusterClosedError",
+    "ClusterTransport",
+    "ConfigError",
+    "ExecutorError",
+    "MethodStats",
+    "PendingResult",
+    "ResultStream",
+    "Where",
+    "Worker",
+    "WorkerClassError",
+    "WorkerConfig",
+    "WorkerDiedError",
+    "WorkerError",
+    "WorkerRaisedError",
+    "WorkerStartError",
+    "create_clusters",
+]

@@ -185,7 +185,7 @@ class RayBackend:
     ) -> PlacementGroup:
         bundles = [{name: amount for name, amount in bundle.items() if amount > 0} for bundle in bundles]
         bundles = [bundle or {"CPU": 0.001} for bundle in bundles]
-        group = placement_group(
+        group: PlacementGroup = placement_group(
             bundles,
             strategy="PACK",
             bundle_label_selector=[{"ray.io/node-id": self.nodes[home].node_id} for home in homes],
@@ -221,7 +221,7 @@ def assigned_devices(
     for index, node in enumerate(nodes):
         name = node.accelerator or "GPU"
         amounts = {"num_gpus": gpus_per_node} if name == "GPU" else {"resources": {name: gpus_per_node}}
-        probe = ray.remote(num_cpus=0, **amounts)(_own_accelerators)  # type: ignore[call-overload]  # amounts vary by kind
+        probe = ray.remote(num_cpus=0, **amounts)(_own_accelerators)
         strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=index)
         probes.append(probe.options(scheduling_strategy=strategy).remote(name))
     found: list[list[str]] = ray.get(probes, timeout=timeout_s)

@@ -27,7 +27,7 @@ def live_nodes() -> list[RayNode]:
     """Return the live nodes: this process's own first, then by address and id."""
     own = ray.get_runtime_context().get_node_id()
     found = []
-    for node in ray.nodes():
+    for node in ray.nodes():  # type: ignore[no-untyped-call]  # Ray leaves it untyped
         if not node["Alive"]:
             continue
         amounts: dict[str, float] = node["Resources"]

@@ -19,7 +19,7 @@ def explain_shortage(what: str, wanted: Wanted, timeout_s: float) -> str:
         sums = by_node.setdefault(node.node_id, {})
         for resource, amount in bundle.items():
             sums[resource] = sums.get(resource, 0.0) + amount
-    alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+    alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]  # Ray's own
     free = available_per_node()
     for node_id, sums in by_node.items():
         name = names[node_id].spec.name
@@ -41,7 +41,7 @@ def available_per_node() -> dict[str, dict[str, float]]:
     # Ray has no public call that tells free amounts per node without its dashboard.
     from ray._private.state import available_resources_per_node
 
-    found: dict[str, dict[str, float]] = available_resources_per_node()
+    found: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]  # Ray's own
     return found
 
 

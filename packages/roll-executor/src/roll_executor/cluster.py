@@ -1,0 +1,435 @@
+"""One role behind one object: a group of workers that is called as if it were one."""
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from roll_dispatch import Dispatch, RankInfo, Route, Topology, plan_call
+from roll_executor.binding import Bound, bind, find_class, has_async_methods
+from roll_executor.errors import BindingError, ClusterClosedError, ConfigError, Where, WorkerDiedError
+from roll_executor.host import Header, Status
+from roll_executor.pending import OpenCall, PendingResult
+from roll_executor.stats import MethodStats, Stats
+from roll_executor.stream import ResultStream
+from roll_executor.worker_config import WorkerConfig, environment_of
+from roll_executor.workers import Launch, Ticket, Workers
+from roll_resources import Allocation, ResourceManager
+
+if TYPE_CHECKING:
+    from roll_executor.transport import ClusterTransport
+
+logger = logging.getLogger(__name__)
+
+INITIALIZE = "initialize"
+_EVERYWHERE = Route(dispatch_mode=Dispatch.ONE_TO_ALL, clear_cache=False)
+
+
+class Cluster:
+    """A group of workers for one role; every method that the worker class registers can be called on it.
+
+    Each such call takes ``blocking=`` (False returns a `PendingResult`, a list of references) and ``timeout_s=``.
+
+    Args:
+        name: the role; it prefixes logs, names the workers and stands in every error.
+        worker_cls: the worker class, a Ray actor class of it, or its dotted path.
+        resource_manager: where the workers are placed; its ``runtime`` decides where they run.
+        worker_config: size, devices and policies of the role.
+
+    Raises:
+        WorkerClassError: if the class is none or cannot be imported.
+        BindingError: if a registered method cannot be offered.
+        PlanError: if the workers do not fit on the nodes.
+        ReservationError: if their places are not granted in time.
+        WorkerStartError: if a worker cannot be built; then nothing is left behind.
+
+    Example:
+        >>> with ResourceManager(runtime="local") as manager:
+        ...     with Cluster("doubler", Doubler, manager, WorkerConfig(world_size=2)) as doubler:
+        ...         doubler.double([1, 2, 3])
+        [2, 4, 6]
+    """
+
+    def __init__(
+        self,
+        name: str,
+        worker_cls: Any,  # Any: a class, a Ray actor class or a dotted path
+        resource_manager: ResourceManager,
+        worker_config: WorkerConfig,
+    ) -> None:
+        if not name:
+            raise ConfigError("a cluster needs a name: it stands in its workers' names, logs and errors")
+        cls = find_class(worker_cls)
+        self._methods = bind(cls, taken=RESERVED)
+        self.name = name
+        self.worker_config = worker_config
+        self.runtime = resource_manager.runtime
+        environment = environment_of(worker_config)
+        is_async = has_async_methods(cls)
+        concurrency = worker_config.max_concurrency or (1000 if is_async else 1)
+        self._allocation: Allocation | None = resource_manager.allocate(worker_config.role_request(name))
+        order = Launch(
+            name=name,
+            worker_cls=cls,
+            config=worker_config,
+            allocation=self._allocation,
+            is_async=is_async,
+            max_concurrency=concurrency,
+            environment=environment,
+            start_timeout_s=worker_config.start_timeout_s,
+        )
+        try:
+            self._workers: Workers = _launch(self.runtime, order)
+        except BaseException:
+            self._allocation.release()
+            raise
+        self.world_size = len(self._workers.wheres)
+        self._prepare()
+        self._topology = Topology.data_parallel(self.world_size)
+
+    def _prepare(self) -> None:
+        self._stats = Stats()
+        self._lock = threading.RLock()
+        self._initializing: OpenCall | None = None
+        self._closed = False
+        self._bound: dict[str, Callable[..., Any]] = {}  # Any: the user's own signatures
+
+    # ---- what the cluster is -------------------------------------------------------------------------------
+
+    @property
+    def topology(self) -> Topology:
+        """The coordinates of all workers: pure data parallel before ``initialize``, the published ones after it.
+
+        While a non-blocking ``initialize`` is under way this waits for its end.
+
+        Raises:
+            WorkerError: if ``initialize`` failed.
+            TopologyError: if the workers' coordinates do not fit together.
+        """
+        with self._lock:
+            if self._initializing is not None:
+                self._initializing.finish()
+                self._initializing = None
+            return self._topology
+
+    @property
+    def worker_rank_info(self) -> list[RankInfo]:
+        """Coordinates of every worker in rank order."""
+        return list(self.topology)
+
+    def get_rank_info(self, rank: int) -> RankInfo:
+        """Return the coordinates of one worker.
+
+        Raises:
+            IndexError: if there is no such rank.
+        """
+        if not 0 <= rank < self.world_size:
+            raise IndexError(f"{self.name} has ranks 0 to {self.world_size - 1}, not {rank}")
+        return self.topology[rank]
+
+    @property
+    def dp_size(self) -> int:
+        """Number of data parallel ranks."""
+        return self.topology.dp_size
+
+    @property
+    def tp_size(self) -> int:
+        """Size of the tensor parallel axis."""
+        return self.topology.tp_size
+
+    @property
+    def pp_size(self) -> int:
+        """Number of pipeline stages."""
+        return self.topology.pp_size
+
+    @property
+    def cp_size(self) -> int:
+        """Size of the context parallel axis."""
+        return self.topology.cp_size
+
+    @property
+    def wheres(self) -> list[Where]:
+        """Node and process of every worker in rank order."""
+        return list(self._workers.wheres)
+
+    @property
+    def workers(self) -> list["WorkerHandle"]:
+        """One handle per worker, for calls on one rank: ``cluster.workers[1].method.remote(...)``."""
+        return [WorkerHandle(self, rank) for rank in range(self.world_size)]
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods that the cluster offers."""
+        return sorted(self._methods)
+
+    def stats(self) -> dict[str, MethodStats]:
+        """Return counts and seconds by method of the calls made through this object."""
+        return self._stats.read()
+
+    # ---- calls ---------------------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:  # Any: the user's own signatures
+        methods = self.__dict__.get("_methods", {})
+        if name not in methods:
+            offered = ", ".join(sorted(methods)) or "none"
+            raise AttributeError(
+                f"Cluster {self.__dict__.get('name', '?')!r} has no method {name!r}; registered are: {offered}"
+            )
+        found = self._bound.get(name)
+        if found is None:
+            found = self._bound[name] = _proxy(self, methods[name])
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._methods})
+
+    def call(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        blocking: bool = True,
+        timeout_s: float | None = None,
+    ) -> Any:  # Any: result of the user's own method
+        """Call a registered method by name; ``cluster.method(...)`` is the short form."""
+        if method not in self._methods:
+            raise BindingError(f"{self.name} has no registered method {method!r}; it has {self.methods}")
+        bound = self._methods[method]
+        given = kwargs or {}
+        bound.check(args, given, cluster=self.name)
+        if bound.kind == "generator":
+            return self._stream(bound, args, given)
+        call = self._run(method, bound.route, args, given, timeout_s=timeout_s)
+        pending = PendingResult(call)
+        return pending.result() if blocking else pending
+
+    def execute_all_async(
+        self, method: str, *args: Any, **kwargs: Any
+    ) -> PendingResult:  # Any: the user's method
+        """Send the same call of any public method to every rank; return the references."""
+        return PendingResult(self._run(_public(method), _EVERYWHERE, args, kwargs))
+
+    def execute_all_sync(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:  # Any: the user's method
+        """Run the same call of any public method on every rank; return the results in rank order."""
+        return self.execute_all_async(method, *args, **kwargs).values()
+
+    def execute_all(self, method: str, *args: Any, **kwargs: Any) -> PendingResult:  # Any: the user's method
+        """Same as ``execute_all_async``."""
+        return self.execute_all_async(method, *args, **kwargs)
+
+    def execute_rank_zero_async(self, method: str, *args: Any, **kwargs: Any) -> Any:  # Any: a reference
+        """Send a call of any public method to rank 0; return the reference of its result."""
+        return self._submit_to(0, _public(method), args, kwargs).result
+
+    def execute_rank_zero_sync(self, method: str, *args: Any, **kwargs: Any) -> Any:  # Any: the user's method
+        """Run a call of any public method on rank 0; return its result."""
+        ticket = self._submit_to(0, _public(method), args, kwargs)
+        outputs, _ = self._workers.gather([ticket], [0], self.worker_config.timeout_s)
+        return outputs[0]
+
+    def execute_rank_zero(self, method: str, *args: Any, **kwargs: Any) -> Any:  # Any: a reference
+        """Same as ``execute_rank_zero_async``."""
+        return self.execute_rank_zero_async(method, *args, **kwargs)
+
+    def _submit_to(self, rank: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ticket:
+        self._check_open()
+        return self._workers.submit(rank, Header(method=method), args, kwargs)
+
+    def _run(
+        self,
+        method: str,
+        route: Route,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        timeout_s: float | None = None,
+    ) -> OpenCall:
+        self._check_open()
+        plan = plan_call(route, self.topology, args, kwargs)
+        header = Header(method=method, clear_cache=route.clear_cache, prefetch=route.prefetch)
+        limits = (timeout_s, route.timeout_s, self.worker_config.timeout_s)
+        call = OpenCall(
+            self._workers,
+            plan,
+            self._send(plan.parts, header),
+            method=method,
+            timeout_s=next((limit for limit in limits if limit is not None), None),
+            kill_peers_after_s=self.worker_config.kill_peers_after_s,
+            on_end=_ending(self, method),
+        )
+        if method == INITIALIZE:
+            with self._lock:
+                self._initializing = call
+        return call
+
+    def _send(self, parts: Any, header: Header) -> list[Ticket]:  # Any: what roll_dispatch planned
+        uses: dict[int, int] = {}
+        called = [(rank, part) for rank, part in enumerate(parts) if part is not None]
+        for _, (args, kwargs) in called:
+            for value in (*args, *kwargs.values()):
+                uses[id(value)] = uses.get(id(value), 0) + 1
+        shared: dict[int, object] = {}
+
+        def sent(value: object) -> object:
+            if uses[id(value)] == 1:
+                return value
+            if id(value) not in shared:
+                shared[id(value)] = self._workers.share(value)
+            return shared[id(value)]
+
+        tickets = []
+        for rank, (args, kwargs) in called:
+            own_args = tuple(sent(value) for value in args)
+            own_kwargs = {key: sent(value) for key, value in kwargs.items()}
+            tickets.append(self._workers.submit(rank, header, own_args, own_kwargs))
+        return tickets
+
+    def _stream(self, bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ResultStream:
+        self._check_open()
+        plan = plan_call(bound.route, self.topology, args, kwargs)
+        header = Header(method=bound.name, clear_cache=bound.route.clear_cache, prefetch=bound.route.prefetch)
+        sources: dict[int, Iterator[Any]] = {}
+        for rank, part in enumerate(plan.parts):
+            if part is not None:
+                sources[rank] = self._workers.stream(rank, header, part[0], dict(part[1]))
+        return ResultStream(sources, plan.collecting_ranks, wheres=self.wheres, runtime=self.runtime)
+
+    def transport(self) -> "ClusterTransport":
+        """Return what carries one message to every worker of this cluster; it can be pickled into other workers."""
+        from roll_executor.transport import ClusterTransport
+
+        return ClusterTransport(self._workers, self.world_size)
+
+    # ---- the end -------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClusterClosedError(f"cluster {self.name!r} is closed; build a new one")
+
+    def close(self) -> None:
+        """End all workers and give their places back; twice does nothing. A copy in another process ends nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        allocation, self._allocation = self._allocation, None
+        if allocation is not None:
+            self._workers.close()
+            allocation.release()
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:  # Any: what the pickle protocol asks for
+        if self.runtime == "local":
+            raise TypeError(f"cluster {self.name!r} runs in this process and cannot be sent to another")
+        topology = (
+            self.topology
+        )  # the copy must know the real coordinates, so an initialize under way ends first
+        return _restore, (self.name, self.worker_config, self.runtime, self._methods, self._workers, topology)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.world_size} worker(s) on {self.runtime}"
+        return f"<Cluster {self.name!r}: {state}>"
+
+
+RESERVED = frozenset(dir(Cluster)) | {"name", "worker_config", "runtime", "world_size"}
+"""Names that a registered method cannot have."""
+
+
+class WorkerHandle:
+    """One worker of a cluster: ``handle.method.remote(...)`` calls it alone and returns a reference."""
+
+    def __init__(self, cluster: Cluster, rank: int) -> None:
+        self._cluster = cluster
+        self.rank = rank
+
+    def __getattr__(self, name: str) -> "RemoteMethod":
+        return RemoteMethod(self._cluster, self.rank, _public(name))
+
+
+class RemoteMethod:
+    """One method of one worker."""
+
+    def __init__(self, cluster: Cluster, rank: int, name: str) -> None:
+        self._cluster = cluster
+        self._rank = rank
+        self._name = name
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:  # Any: the user's own method; a reference
+        """Send the call; return the reference of its result."""
+        return self._cluster._submit_to(self._rank, self._name, args, kwargs).result
+
+
+def _launch(runtime: str, order: Launch) -> Workers:
+    if runtime == "local":
+        from roll_executor.local import launch as launch_here
+
+        return launch_here(order)
+    from roll_executor.on_ray import launch as launch_on_ray
+
+    return launch_on_ray(order)
+
+
+def _restore(
+    name: str,
+    config: WorkerConfig,
+    runtime: Any,  # Any: "ray" or "local"
+    methods: dict[str, Bound],
+    workers: Workers,
+    topology: Topology,
+) -> Cluster:
+    cluster = Cluster.__new__(Cluster)
+    cluster._methods = methods
+    cluster.name = name
+    cluster.worker_config = config
+    cluster.runtime = runtime
+    cluster._allocation = None
+    cluster._workers = workers
+    cluster.world_size = topology.world_size
+    cluster._prepare()
+    cluster._topology = topology
+    return cluster
+
+
+def _proxy(cluster: Cluster, bound: Bound) -> Callable[..., Any]:  # Any: the user's own signature
+    def method(
+        *args: Any,
+        blocking: bool = True,
+        timeout_s: float | None = None,
+        **kwargs: Any,  # Any: as above
+    ) -> Any:  # Any: as above
+        return cluster.call(bound.name, args, kwargs, blocking=blocking, timeout_s=timeout_s)
+
+    method.__name__ = bound.name
+    method.__qualname__ = f"{cluster.name}.{bound.name}"
+    method.__doc__ = bound.doc
+    return method
+
+
+def _ending(cluster: Cluster, method: str) -> Callable[[dict[int, Status] | None, float], None]:
+    watched = weakref.ref(cluster)
+
+    def end(statuses: dict[int, Status] | None, seconds: float) -> None:
+        owner = watched()
+        if owner is None:
+            return
+        owner._stats.add(method, statuses, seconds)
+        if method == INITIALIZE and statuses is not None:
+            told = [status.rank_info for status in statuses.values()]
+            owner._topology = Topology([info for info in told if info is not None])
+
+    return end
+
+
+def _public(name: str) -> str:
+    if name.startswith("_"):
+        raise AttributeError(f"{name!r} is not a public method of a worker")
+    return name

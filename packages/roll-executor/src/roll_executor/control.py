@@ -1,0 +1,118 @@
+"""A side door to a busy worker: commands that are answered by a thread of their own."""
+
+import contextlib
+import hmac
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from roll_executor.host import Host
+
+Reply = dict[str, Any]  # Any: JSON
+MAX_BYTES = 4_000_000
+
+
+class ControlServer:
+    """Answers commands about one worker over TCP, from a daemon thread, while the worker is busy.
+
+    Args:
+        address: the address to listen on.
+        token: only those who send it are answered.
+        owner: returns the worker's host, None while it is being built.
+    """
+
+    def __init__(self, address: str, *, token: str, owner: Callable[[], Host | None]) -> None:
+        self._token = token
+        self._owner = owner
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._socket = socket.create_server((address, 0), family=family)
+        self.address: tuple[str, int] = (address, self._socket.getsockname()[1])
+        threading.Thread(target=self._serve, name="roll-control", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError, ValueError):
+                connection.settimeout(5.0)
+                question = json.loads(_read(connection))
+                if hmac.compare_digest(str(question.get("token")), self._token):
+                    reply = self._answer(str(question.get("command")))
+                    connection.sendall(json.dumps(reply).encode())
+
+    def _answer(self, command: str) -> Reply:
+        host = self._owner()
+        if command == "abort":
+            return {"problems": host.abort() if host else []}
+        if command == "exit":
+            os.kill(os.getpid(), signal.SIGKILL)
+        reply: Reply = {"pid": os.getpid(), "built": host is not None}
+        if host is not None:
+            now = time.monotonic()
+            reply["running"] = [[name, now - since] for name, since in list(host.activity.running.values())]
+            reply["idle_s"] = now - host.activity.last_sign
+            reply["calls"] = host.activity.calls
+        if command == "stacks":
+            reply["stacks"] = stacks()
+        return reply
+
+
+def stacks() -> dict[str, str]:
+    """Return the Python stack of every thread of this process but the caller's, by thread name."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    me = threading.get_ident()
+    return {
+        names.get(ident, str(ident)): "".join(traceback.format_stack(frame))
+        for ident, frame in sys._current_frames().items()
+        if ident != me
+    }
+
+
+def ask(address: tuple[str, int], token: str, command: str, timeout_s: float) -> Reply | None:
+    """Return a worker's answer to a command, or None when it does not answer in time."""
+    deadline = time.monotonic() + timeout_s
+    try:
+        with socket.create_connection(address, timeout=timeout_s) as connection:
+            connection.sendall(json.dumps({"token": token, "command": command}).encode())
+            connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(max(0.05, deadline - time.monotonic()))
+            text = _read(connection)
+    except OSError:
+        return None
+    try:
+        reply = json.loads(text)
+    except ValueError:
+        return None
+    return reply if isinstance(reply, dict) else None
+
+
+def ask_many(
+    addresses: Mapping[int, tuple[str, int]], ranks: Sequence[int], token: str, command: str, timeout_s: float
+) -> dict[int, Reply]:
+    """Ask several workers at once; those that do not answer are left out."""
+    if not ranks:
+        return {}
+    with ThreadPoolExecutor(max_workers=min(32, len(ranks)), thread_name_prefix="roll-ask") as pool:
+        replies = pool.map(lambda rank: ask(addresses[rank], token, command, timeout_s), ranks)
+        return {rank: reply for rank, reply in zip(ranks, replies, strict=True) if reply is not None}
+
+
+def _read(connection: socket.socket) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while part := connection.recv(65536):
+        parts.append(part)
+        size += len(part)
+        if size > MAX_BYTES:
+            raise ValueError("message too long")
+    return b"".join(parts)

@@ -1,0 +1,200 @@
+"""The worker's side of a call, the same in every runtime."""
+
+import inspect
+import pickle
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from roll_dispatch import RankInfo
+from roll_executor.errors import Where, WorkerError, WorkerRaisedError, WorkerStartError
+from roll_executor.hooks import Hooks
+from roll_executor.place import WorkerPlace, standing_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a worker needs to know of a call beside its arguments."""
+
+    method: str
+    clear_cache: bool = False
+    prefetch: bool = False
+    context: dict[str, str] = field(default_factory=dict)
+    """Trace context, carried outside of the payload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a worker tells of a call beside its result."""
+
+    started: float
+    """Seconds since the epoch, by the worker's clock."""
+    seconds: float
+    rank_info: RankInfo | None = None
+    """Its coordinates, after ``initialize``."""
+
+
+@dataclass(slots=True)
+class Activity:
+    """What a worker is doing, for those who ask from another thread."""
+
+    running: dict[int, tuple[str, float]] = field(default_factory=dict)
+    last_sign: float = field(default_factory=time.monotonic)
+    calls: int = 0
+
+    def begin(self, method: str) -> int:
+        """Note that a call begins."""
+        self.calls += 1
+        self.last_sign = time.monotonic()
+        self.running[self.calls] = (method, self.last_sign)
+        return self.calls
+
+    def end(self, call: int) -> None:
+        """Note that a call ended."""
+        self.last_sign = time.monotonic()
+        self.running.pop(call, None)
+
+
+class Host:
+    """Holds one worker and runs its methods with the hooks around them.
+
+    Args:
+        make: builds the worker.
+        place: where the worker stands.
+        pid: process id, for messages.
+        hooks: None: those that are installed.
+    """
+
+    def __init__(
+        self, make: Callable[[], Any], *, place: WorkerPlace, pid: int, hooks: Hooks | None = None
+    ) -> None:
+        self.place = place
+        self.activity = Activity()
+        self._where = Where(cluster=place.cluster_name, rank=place.rank, node=place.node, pid=pid)
+        try:
+            self.hooks = hooks or Hooks()
+            with standing_at(place):
+                self.worker = make()
+            self.hooks.start_worker(self.worker)
+        except Exception as error:
+            raise self._wrap(error, "__init__") from error
+
+    def call(self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Status]:
+        """Run one method and return its result and what there is to tell of it."""
+        started, begin = time.time(), time.perf_counter()
+        token = self.activity.begin(header.method)
+        try:
+            args, kwargs = self._before(header, args, kwargs)
+            try:
+                result = getattr(self.worker, header.method)(*args, **kwargs)
+            finally:
+                self._after(header)
+        except Exception as error:
+            raise self._wrap(error, header.method) from None
+        finally:
+            self.activity.end(token)
+        return result, self._status(header, started, time.perf_counter() - begin)
+
+    async def acall(
+        self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Status]:
+        """Run one method, which may be a coroutine."""
+        started, begin = time.time(), time.perf_counter()
+        token = self.activity.begin(header.method)
+        try:
+            args, kwargs = self._before(header, args, kwargs)
+            try:
+                result = getattr(self.worker, header.method)(*args, **kwargs)
+                if inspect.isawaitable(result):
+                    result = await result
+            finally:
+                self._after(header)
+        except Exception as error:
+            raise self._wrap(error, header.method) from None
+        finally:
+            self.activity.end(token)
+        return result, self._status(header, started, time.perf_counter() - begin)
+
+    def stream(self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
+        """Run one generator method and yield what it yields."""
+        token = self.activity.begin(header.method)
+        try:
+            args, kwargs = self._before(header, args, kwargs)
+            try:
+                yield from getattr(self.worker, header.method)(*args, **kwargs)
+            finally:
+                self._after(header)
+        except Exception as error:
+            raise self._wrap(error, header.method) from None
+        finally:
+            self.activity.end(token)
+
+    async def astream(
+        self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> AsyncIterator[Any]:
+        """Run one generator method, async or not, and yield what it yields."""
+        token = self.activity.begin(header.method)
+        try:
+            args, kwargs = self._before(header, args, kwargs)
+            try:
+                source = getattr(self.worker, header.method)(*args, **kwargs)
+                if hasattr(source, "__aiter__"):
+                    async for item in source:
+                        yield item
+                else:
+                    for item in source:
+                        yield item
+            finally:
+                self._after(header)
+        except Exception as error:
+            raise self._wrap(error, header.method) from None
+        finally:
+            self.activity.end(token)
+
+    def abort(self) -> list[str]:
+        """A peer has failed: leave any collective. Safe to call from another thread."""
+        return self.hooks.abort(self.worker)
+
+    def _before(
+        self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return self.hooks.before_call(
+            self.worker, method=header.method, prefetch=header.prefetch, args=args, kwargs=kwargs
+        )
+
+    def _after(self, header: Header) -> None:
+        self.hooks.after_call(self.worker, method=header.method, clear_cache=header.clear_cache)
+
+    def _status(self, header: Header, started: float, seconds: float) -> Status:
+        told = getattr(self.worker, "rank_info", None) if header.method == "initialize" else None
+        return Status(started=started, seconds=seconds, rank_info=told)
+
+    def _wrap(self, error: Exception, method: str) -> WorkerError:
+        if isinstance(error, WorkerError):
+            return error  # a cluster that this worker called has failed: its own error says more
+        kind = WorkerStartError if method == "__init__" else WorkerRaisedError
+        where = Where(
+            cluster=self._where.cluster,
+            rank=self._where.rank,
+            node=self._where.node,
+            pid=self._where.pid,
+            method=method,
+        )
+        text = "".join(traceback.format_exception(error))
+        return kind(
+            f"{where} raised {type(error).__name__}: {error}",
+            where=where,
+            remote_traceback=text,
+            original=picklable(error),
+        )
+
+
+def picklable(error: BaseException) -> BaseException | None:
+    """Return the error when it survives pickling, else None."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001  # a user's exception may fail to pickle in any way; the text says it all then
+        return None
+    return error if isinstance(copy, BaseException) else None

@@ -1,0 +1,141 @@
+"""The Ray actor that holds one worker."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray import cloudpickle
+
+from roll_executor.control import ControlServer
+from roll_executor.errors import Where, WorkerStartError
+from roll_executor.hooks import installed_hooks
+from roll_executor.host import Header, Host, Status
+from roll_executor.place import WorkerPlace
+from roll_executor.rendezvous import HeldPort
+from roll_resources import PLATFORMS, current_platform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What an actor tells of itself before its worker is built."""
+
+    node_ip: str
+    pid: int
+    control: tuple[str, int]
+    master_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """What a worker is built from. Pickled on its own, so that the environment is set before anything is imported."""
+
+    worker_cls: type
+    config: Any  # Any: each role's own configuration class
+
+
+class Actor:
+    """An empty process that becomes a worker in two steps: ``prepare`` tells where it is, ``build`` makes the worker."""
+
+    def __init__(self, name: str, token: str) -> None:
+        self._name = name
+        self._token = token
+        self._host: Host | None = None
+        self._held: HeldPort | None = None
+        self._control: ControlServer | None = None
+
+    def __repr__(self) -> str:
+        return self._name
+
+    def prepare(self, hold_port: bool) -> Facts:
+        """Open the control channel and, on rank 0, hold the port on which the ranks will meet."""
+        ip: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray leaves it untyped
+        if self._control is None:
+            self._control = ControlServer(ip, token=self._token, owner=lambda: self._host)
+        if hold_port and self._held is None:
+            self._held = HeldPort(ip)
+        return Facts(
+            node_ip=ip,
+            pid=os.getpid(),
+            control=self._control.address,
+            master_port=self._held.port if self._held else 0,
+        )
+
+    def build(
+        self,
+        blueprint: bytes,
+        place: WorkerPlace,
+        environment: Mapping[str, str],
+        visible_ids: tuple[int, ...],
+        accelerator: str | None,
+    ) -> None:
+        """Set the environment, import the worker's class and build the worker."""
+        _set_environment(place, environment, visible_ids, accelerator)
+        try:
+            parts: Blueprint = cloudpickle.loads(blueprint)
+        except Exception as error:
+            where = Where(cluster=place.cluster_name, rank=place.rank, node=place.node, pid=os.getpid())
+            raise WorkerStartError(
+                f"{where} cannot load its class or configuration: {type(error).__name__}: {error}; "
+                "make the module importable on every node, or ship it with Ray's runtime_env",
+                where=where,
+            ) from error
+        installed_hooks.cache_clear()
+        self._host = Host(lambda: parts.worker_cls(parts.config), place=place, pid=os.getpid())
+
+    @property
+    def host(self) -> Host:
+        """The built worker's host."""
+        assert self._host is not None, "build() comes before any call"
+        return self._host
+
+
+class SyncActor(Actor):
+    """Runs one call at a time in the main thread (more with ``max_concurrency``)."""
+
+    def call(
+        self, header: Header, /, *args: Any, **kwargs: Any
+    ) -> tuple[Any, Status]:  # Any: the user's method
+        """Run one registered method."""
+        return self.host.call(header, args, kwargs)
+
+    def stream(self, header: Header, /, *args: Any, **kwargs: Any) -> Iterator[Any]:  # Any: the user's method
+        """Run one generator method."""
+        yield from self.host.stream(header, args, kwargs)
+
+
+class AsyncActor(Actor):
+    """Runs calls as coroutines of one event loop."""
+
+    async def call(
+        self, header: Header, /, *args: Any, **kwargs: Any
+    ) -> tuple[Any, Status]:  # Any: the user's method
+        """Run one registered method."""
+        return await self.host.acall(header, args, kwargs)
+
+    async def stream(
+        self, header: Header, /, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[Any]:  # Any: as above
+        """Run one generator method."""
+        async for item in self.host.astream(header, args, kwargs):
+            yield item
+
+
+def _set_environment(
+    place: WorkerPlace, environment: Mapping[str, str], visible_ids: tuple[int, ...], accelerator: str | None
+) -> None:
+    chosen = dict(place.environment())
+    if not place.device_ids:
+        # Many CPU workers share a machine: one thread each, unless the user says otherwise.
+        chosen |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        current_platform.use("cpu")
+    else:
+        platform = current_platform.get()
+        if platform.ray_resource != accelerator:
+            platform = next(entry for entry in PLATFORMS.values() if entry.ray_resource == accelerator)
+        chosen |= platform.environment(visible_ids)
+    os.environ.update(chosen | dict(environment))
+    if "torch" in sys.modules and "OMP_NUM_THREADS" in chosen:
+        sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))

@@ -1,0 +1,89 @@
+"""What a runtime must be able to do with the workers of one cluster."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from roll_executor.errors import Where, WorkerError
+from roll_executor.host import Header, Status
+from roll_executor.worker_config import WorkerConfig
+from roll_resources import Allocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """The order to start the workers of one cluster."""
+
+    name: str
+    worker_cls: type
+    config: WorkerConfig
+    allocation: Allocation
+    is_async: bool
+    """Whether the class has coroutine methods."""
+    max_concurrency: int
+    environment: Mapping[str, str]
+    """What the user wants in the workers' environment."""
+    start_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One call on one rank, under way or done."""
+
+    rank: int
+    result: Any  # Any: each runtime's own kind of reference
+    status: Any  # Any: as above
+
+
+Outcome = Status | WorkerError | None
+"""How a rank's call ended; None: not yet."""
+
+
+class Workers(Protocol):
+    """The running workers of one cluster."""
+
+    @property
+    def wheres(self) -> Sequence[Where]:
+        """Node and process of every rank."""
+        ...
+
+    def share(self, value: object) -> object:
+        """Return what to pass instead of a value that several ranks receive, so that it is serialised once."""
+        ...
+
+    def submit(self, rank: int, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ticket:
+        """Send one call to one rank."""
+        ...
+
+    def stream(
+        self, rank: int, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[Any]:
+        """Send one call of a generator method and return an iterator of references to what it yields."""
+        ...
+
+    def gather(
+        self, tickets: Sequence[Ticket], collecting: Sequence[int], timeout_s: float | None
+    ) -> tuple[dict[int, Any], dict[int, Status]]:
+        """Wait for all calls; return the results of the collecting ranks and the status of every rank.
+
+        Raises:
+            WorkerError: as soon as one call fails.
+            TimeoutError: when the time is up.
+        """
+        ...
+
+    def outcomes(self, tickets: Sequence[Ticket], timeout_s: float) -> dict[int, Outcome]:
+        """Return how each call ended, waiting at most ``timeout_s`` for those that have not."""
+        ...
+
+    def control(self, ranks: Sequence[int], command: str, timeout_s: float) -> dict[int, dict[str, Any]]:
+        """Send a command to workers even while they are busy; ranks that do not answer are left out."""
+        ...
+
+    def kill(self, ranks: Sequence[int]) -> None:
+        """End these workers at once."""
+        ...
+
+    def close(self) -> None:
+        """End all workers; twice does nothing."""
+        ...
