@@ -1,7 +1,8 @@
 """How a call's arguments are split over workers and its results joined."""
 
-from roll_dispatch.arguments import Broadcast, Split, register_splittable
-from roll_dispatch.call import Call, collect, plan_call, split
+from roll_dispatch.arguments import Broadcast, Direct, Split
+from roll_dispatch.balance import Division, balance
+from roll_dispatch.call import Call, check_arguments, collect, plan_call, split
 from roll_dispatch.errors import (
     ArgumentError,
     BalanceError,
@@ -11,7 +12,8 @@ from roll_dispatch.errors import (
     SplitError,
     TopologyError,
 )
-from roll_dispatch.modes import Dispatch
+from roll_dispatch.kinds import register_splittable
+from roll_dispatch.modes import Dispatch, register_dispatch
 from roll_dispatch.rank_info import RankInfo
 from roll_dispatch.register import Execute, Route, register, registered_methods
 from roll_dispatch.topology import Topology
@@ -22,8 +24,10 @@ __all__ = [
     "Broadcast",
     "Call",
     "CollectError",
+    "Direct",
     "Dispatch",
     "DispatchError",
+    "Division",
     "Execute",
     "RankInfo",
     "RegisterError",
@@ -32,9 +36,12 @@ __all__ = [
     "SplitError",
     "Topology",
     "TopologyError",
+    "balance",
+    "check_arguments",
     "collect",
     "plan_call",
     "register",
+    "register_dispatch",
     "register_splittable",
     "registered_methods",
     "split",

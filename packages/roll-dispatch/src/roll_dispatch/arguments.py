@@ -1,22 +1,19 @@
-"""What one argument of a call is: rows that can be cut and joined, or one value for everybody."""
+"""The two wrappers that say what a caller means by an argument, where its type does not."""
 
-import sys
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Generic, TypeVar
 
-from roll_dispatch.errors import RegisterError, SplitError
-from roll_dispatch.record import Record
+from roll_dispatch.errors import SplitError
 
 T = TypeVar("T")
-Bounds = Sequence[tuple[int, int]]
-Rows = Any  # Any: a value of a kind that this package need not know; only its kind looks inside
 
 
 class Broadcast(Generic[T]):
     """An argument that every rank receives whole, whatever its type.
 
     Example:
-        >>> split(Dispatch.DP_MP_COMPUTE, topology, batch, Broadcast(["stop", "words"]))  # doctest: +SKIP
+        >>> split(Dispatch.DP_MP_COMPUTE, Topology.data_parallel(2), [1, 2], Broadcast(["a", "b", "c"]))
+        [(([1], ['a', 'b', 'c']), {}), (([2], ['a', 'b', 'c']), {})]
     """
 
     __slots__ = ("value",)
@@ -29,7 +26,12 @@ class Broadcast(Generic[T]):
 
 
 class Split(Generic[T]):
-    """An argument that is split by rows although its type is one that everybody receives whole, such as a string."""
+    """An argument that is cut into rows although its type is one that every rank receives whole.
+
+    Example:
+        >>> split(Dispatch.DP_MP_COMPUTE, Topology.data_parallel(2), Split("abc"))
+        [(('ab',), {}), (('c',), {})]
+    """
 
     __slots__ = ("value",)
 
@@ -40,166 +42,48 @@ class Split(Generic[T]):
         return f"Split({self.value!r})"
 
 
-class Kind(Record):
-    """How values of one kind are measured, cut, picked from and joined."""
-
-    name: str
-    length: Callable[[Rows], int]
-    cut: Callable[[Rows, Bounds], list[Rows]]
-    take: Callable[[Rows, Sequence[int]], Rows]
-    concat: Callable[[Sequence[Rows]], Rows]
-    header: Callable[[Rows], Rows]
-
-
-_REGISTERED: dict[type, Kind] = {}
-
-
-def register_splittable(
-    cls: type[T],
-    *,
-    concat: Callable[[Sequence[T]], T],
-    length: Callable[[T], int] = len,  # type: ignore[assignment]  # a type without __len__ gives its own
-    cut: Callable[[T, int, int], T] | None = None,
-    take: Callable[[T, Sequence[int]], T] | None = None,
-    header: Callable[[T], T] | None = None,
-) -> None:
-    """Teach the splitting and joining of a type, and of its subclasses, that does not say it itself.
+class Direct(Generic[T]):
+    """Rows with the rank that each one goes to, for `Dispatch.DIRECT`.
 
     Args:
-        cls: the type. What is registered wins over what the type itself offers.
-        concat: joins parts in order.
-        length: number of rows.
-        cut: `cut(value, start, stop)` returns rows start to stop; by default `value[start:stop]`.
-        take: `take(value, indices)` returns the rows at these places; by default `value[indices]`.
-        header: what ranks without rows receive; by default no rows, `cut(value, 0, 0)`.
+        value: anything that can be cut into rows.
+        to: one global rank per row (for `Dispatch.direct("dp")`: one DP rank per row).
+
+    Example:
+        >>> split(Dispatch.DIRECT, Topology.data_parallel(2), Direct(["a", "b", "c"], to=[1, 0, 1]))
+        [((['b'],), {}), ((['a', 'c'],), {})]
+    """
+
+    __slots__ = ("to", "value")
+
+    def __init__(self, value: T, *, to: Sequence[int]) -> None:
+        self.value = value
+        self.to = tuple(int(rank) for rank in to)
+
+    def __repr__(self) -> str:
+        return f"Direct({self.value!r}, to={list(self.to)})"
+
+
+def whole(value: object, mode: str, path: str) -> object:
+    """Return an argument as a mode that cuts no rows sends it: Broadcast taken off, also inside dicts.
 
     Raises:
-        RegisterError: when `cls` is no type, or is None, list, tuple, str, bytes or dict, whose rule is fixed.
+        SplitError: when it is wrapped in `Split` or `Direct`, which ask for what the mode does not do.
     """
-    if not isinstance(cls, type) or cls in (list, tuple, str, bytes, dict, type(None)):
-        raise RegisterError(
-            f"{cls!r} cannot be registered: its rule is fixed; wrap the rows in a type of your own"
-        )
-    one = cut or (lambda value, start, stop: value[start:stop])  # type: ignore[index]  # checked when it is used
-    _REGISTERED[cls] = Kind(
-        name=cls.__name__,
-        length=length,
-        cut=lambda value, bounds: [one(value, start, stop) for start, stop in bounds],
-        take=take or (lambda value, indices: value[list(indices)]),
-        concat=concat,
-        header=header or (lambda value: one(value, 0, 0)),
-    )
-
-
-def kind_of(value: object, *, forced: bool = False) -> Kind | None:
-    """Return how a value is cut into rows, or None when it has no rows and everybody receives it whole.
-
-    Args:
-        value: an argument or an output.
-        forced: it was wrapped in `Split`, so strings and bytes are rows.
-
-    Raises:
-        SplitError: when the value has a length but no way to be cut.
-    """
-    for base in type(value).__mro__ if _REGISTERED else ():
-        if base in _REGISTERED:
-            return _REGISTERED[base]
-    if value is None or isinstance(value, (bool, int, float, complex, type)):
-        return None
-    if isinstance(value, (str, bytes)):
-        return TEXT if forced else None
-    if isinstance(value, list):
-        return LIST
-    if isinstance(value, tuple):
-        return None if hasattr(value, "_fields") else TUPLE
-    if hasattr(value, "shape") and hasattr(value, "__getitem__"):
-        return ARRAY if len(value.shape) else None
-    if hasattr(value, "chunk") and hasattr(value, "__len__"):
-        return CHUNKED
-    if not hasattr(value, "__len__") or isinstance(value, dict):
-        return None
-    raise SplitError(
-        f"a {type(value).__name__} has a length but no rule to cut it: give it chunk(n) and concat, teach it with "
-        f"register_splittable({type(value).__name__}, ...), or wrap it in Broadcast(...) to send it whole"
-    )
-
-
-def _slices(value: Rows, bounds: Bounds) -> list[Rows]:
-    return [value[start:stop] for start, stop in bounds]
-
-
-def _chunks(value: Rows, bounds: Bounds) -> list[Rows]:
-    parts = list(value.chunk(len(bounds)))
-    sizes, wanted = [len(part) for part in parts], [stop - start for start, stop in bounds]
-    if sizes != wanted:
+    if isinstance(value, Broadcast):
+        return value.value
+    if isinstance(value, (Split, Direct)):
         raise SplitError(
-            f"{type(value).__name__}.chunk({len(bounds)}) gives parts of {sizes} rows where all arguments are cut "
-            f"into {wanted}; make the first parts one larger, or use register_splittable to cut by bounds"
+            f"{mode} cuts no argument into rows, but argument {path} is {type(value).__name__}(...); pass "
+            "it bare"
         )
-    return parts
+    if type(value) is dict and any(
+        isinstance(item, (Broadcast, Split, Direct, dict)) for item in value.values()
+    ):
+        return {key: whole(item, mode, f"{path}[{key!r}]") for key, item in value.items()}
+    return value
 
 
-def _own_header(value: Rows) -> Rows:
-    return value.header() if hasattr(value, "header") else value[0:0]
-
-
-def _concat_own(parts: Sequence[Rows]) -> Rows:
-    return type(parts[0]).concat(list(parts))
-
-
-def _concat_arrays(parts: Sequence[Rows]) -> Rows:
-    first = parts[0]
-    if hasattr(type(first), "concat"):
-        return _concat_own(parts)
-    if hasattr(first, "__torch_function__"):
-        return sys.modules["torch"].cat(list(parts))
-    if hasattr(first, "__array_namespace__"):
-        return first.__array_namespace__().concat(list(parts))
-    if hasattr(first, "__array_function__"):
-        return sys.modules["numpy"].concatenate(list(parts))
-    raise SplitError(
-        f"a {type(first).__name__} can be cut but not joined: give it concat or teach it with "
-        f"register_splittable({type(first).__name__}, ...)"
-    )
-
-
-LIST = Kind(
-    name="list",
-    length=len,
-    cut=_slices,
-    take=lambda value, indices: [value[i] for i in indices],
-    concat=lambda parts: [row for part in parts for row in part],
-    header=lambda value: [],
-)
-TUPLE = Kind(
-    name="tuple",
-    length=len,
-    cut=_slices,
-    take=lambda value, indices: tuple(value[i] for i in indices),
-    concat=lambda parts: tuple(row for part in parts for row in part),
-    header=lambda value: (),
-)
-TEXT = Kind(
-    name="text",
-    length=len,
-    cut=_slices,
-    take=lambda value, indices: value[:0].join(value[i : i + 1] for i in indices),
-    concat=lambda parts: parts[0][:0].join(parts),
-    header=lambda value: value[:0],
-)
-ARRAY = Kind(
-    name="array",
-    length=lambda value: int(value.shape[0]),
-    cut=_slices,
-    take=lambda value, indices: value[list(indices)],
-    concat=_concat_arrays,
-    header=_own_header,
-)
-CHUNKED = Kind(
-    name="splittable",
-    length=len,
-    cut=_chunks,
-    take=lambda value, indices: value[list(indices)],
-    concat=_concat_own,
-    header=_own_header,
-)
+def paths(count: int, names: Sequence[str]) -> list[str]:
+    """Return what messages call each positional argument: the parameter's name, or its place."""
+    return [repr(names[place]) if place < len(names) else str(place) for place in range(count)]

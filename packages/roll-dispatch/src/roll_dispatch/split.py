@@ -1,161 +1,245 @@
-"""Cutting the arguments of a call into parts of rows."""
+"""Cutting the arguments of a call: all of them at the same rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
-from roll_dispatch.arguments import Bounds, Broadcast, Kind, Rows, Split, kind_of
+from roll_dispatch.arguments import Broadcast, Direct, Split, paths, whole
 from roll_dispatch.errors import SplitError
+from roll_dispatch.kinds import Bounds, Kind, Rows, kind_of
+from roll_dispatch.record import Record
 
 Args = tuple[Any, ...]  # Any: arguments of the user's own method
 Kwargs = dict[str, Any]  # Any: arguments of the user's own method
 Part = tuple[Args, Kwargs]
+Column = Iterable[object]
+"""What one argument is on each part."""
+Spread = Callable[[list[list[Rows]], int], Column]
+"""From the pieces of every leaf and the number of parts to the argument's column."""
 
 
-def even_bounds(rows: int, parts: int) -> list[tuple[int, int]]:
-    """Return where each part starts and stops: sizes differ by at most one, the first parts are the larger ones.
+class Leaf(Record):
+    """One piece of the arguments that has rows."""
 
-    Example:
-        >>> even_bounds(5, 3)
-        [(0, 2), (2, 4), (4, 5)]
-    """
-    size, larger = divmod(rows, parts)
-    bounds, start = [], 0
-    for part in range(parts):
-        stop = start + size + (part < larger)
-        bounds.append((start, stop))
-        start = stop
-    return bounds
+    mode: str
+    """Name of the mode, for messages."""
+    path: str
+    """What messages call it: "'batch'", "0" or "'batch'['ids']"."""
+    value: Rows
+    kind: Kind
+    length: int
 
+    def cut(self, bounds: Bounds) -> list[Rows]:
+        """Return the rows within each pair of bounds."""
+        return self._counted(
+            lambda: self.kind.cut(self.value, bounds), [stop - start for start, stop in bounds]
+        )
 
-class Leaf:
-    """One piece of the arguments that is cut by rows."""
+    def take(self, indices: Sequence[int]) -> Rows:
+        """Return the rows at these places, in this order."""
+        return self._counted(lambda: [self.kind.take(self.value, indices)], [len(indices)])[0]
 
-    __slots__ = ("kind", "length", "path", "value")
-
-    def __init__(self, path: str, value: Rows, kind: Kind) -> None:
-        self.path, self.value, self.kind = path, value, kind
-        self.length = kind.length(value)
-
-
-Build = Callable[[Sequence[Rows]], Any]  # Any: the argument as its rank receives it
+    def _counted(self, parts_of: Callable[[], list[Rows]], wanted: list[int]) -> list[Rows]:
+        """Return the parts when each has the rows that are due: a rule that is not ours made them."""
+        try:
+            parts = parts_of()
+        except Exception as error:
+            error.add_note(
+                f"{self.mode}: raised while argument {self.path} ({type(self.value).__name__}) was cut"
+            )
+            raise
+        sizes = wanted if self.kind.trusted else [self.kind.length(part) for part in parts]
+        if sizes != wanted:
+            raise SplitError(
+                f"{self.mode}: argument {self.path}: the rule of its type {type(self.value).__name__} "
+                "gives parts of "
+                f"{sizes} rows where {wanted} are due; correct its chunk, slices or indices, or use "
+                "register_splittable"
+            )
+        return parts
 
 
 class ArgumentPlan:
-    """The arguments of one call, with the pieces that are cut by rows found.
+    """The arguments of one call, with every piece that has rows found and measured.
 
     Args:
         mode: name of the mode, for messages.
-        over: what the rows are divided over and its size, for messages: "dp size 2".
+        over: what the rows are divided over, for messages: "dp size 2".
         args, kwargs: the arguments of the call.
         names: names of the positional parameters, where they are known.
+        direct: whether `Direct(...)` has a meaning in this mode.
 
     Raises:
         SplitError: when an argument has no rule, or two arguments differ in their number of rows.
     """
 
     def __init__(
-        self, mode: str, over: str, args: Args, kwargs: Mapping[str, Any], names: Sequence[str] = ()
+        self,
+        mode: str,
+        over: str,
+        args: Args,
+        kwargs: Mapping[str, Any],  # Any: arguments of the user's own method
+        *,
+        names: Sequence[str] = (),
+        direct: bool = False,
     ) -> None:
-        self.mode, self.over = mode, over
+        self.mode, self.over, self._direct = mode, over, direct
         self.leaves: list[Leaf] = []
-        self._args = [
-            self._plan(value, name) for value, name in zip(args, _names(len(args), names), strict=True)
-        ]
-        self._kwargs = {name: self._plan(value, repr(name)) for name, value in kwargs.items()}
+        self.routes: dict[str, tuple[int, ...]] = {}
+        """The ranks that `Direct` arguments name, by path."""
+        self._args = [self._spread(v, path) for v, path in zip(args, paths(len(args), names), strict=True)]
+        self._kwargs = {name: self._spread(value, repr(name)) for name, value in kwargs.items()}
         self.rows = self._common_length()
+        """Number of rows of every argument that has rows; None when none has."""
 
     def cut(self, bounds: Bounds) -> list[Part]:
         """Return the arguments of each part, every piece cut at the same bounds."""
-        columns = [leaf.kind.cut(leaf.value, bounds) for leaf in self.leaves]
-        return [self.build([column[part] for column in columns]) for part in range(len(bounds))]
+        return self._assemble([leaf.cut(bounds) for leaf in self.leaves], len(bounds))
 
     def take(self, groups: Sequence[Sequence[int]]) -> list[Part]:
-        """Return the arguments of each part, which has the rows at these places."""
-        return [self.build([leaf.kind.take(leaf.value, rows) for leaf in self.leaves]) for rows in groups]
+        """Return the arguments of each part, which has the rows at these places in this order."""
+        return self._assemble([[leaf.take(rows) for rows in groups] for leaf in self.leaves], len(groups))
+
+    def cut_padded(self, bounds: Bounds) -> list[Part]:
+        """Return the arguments of each part, where rows beyond the last repeat those from the first on."""
+        assert self.rows, "there is a row to repeat"
+        rows = self.rows
+        inside = [(min(start, rows), min(stop, rows)) for start, stop in bounds]
+        columns = [leaf.cut(inside) for leaf in self.leaves]
+        for part, (start, stop) in enumerate(bounds):
+            beyond = [place % rows for place in range(max(start, rows), stop)]
+            for leaf, column in zip(self.leaves, columns, strict=True):
+                if beyond:
+                    column[part] = leaf.kind.concat([column[part], leaf.take(beyond)])
+        return self._assemble(columns, len(bounds))
 
     def header(self) -> Part:
         """Return the arguments of a rank that receives no rows."""
-        return self.build([leaf.kind.header(leaf.value) for leaf in self.leaves])
+        return self._assemble([[leaf.kind.header(leaf.value)] for leaf in self.leaves], 1)[0]
 
-    def build(self, pieces: Sequence[Rows]) -> Part:
-        """Return arguments in which these pieces stand in place of the leaves."""
-        return tuple(make(pieces) for make in self._args), {
-            k: make(pieces) for k, make in self._kwargs.items()
-        }
+    def _assemble(self, pieces: list[list[Rows]], parts: int) -> list[Part]:
+        columns = [spread(pieces, parts) for spread in self._args]
+        args: Iterable[Args] = zip(*columns, strict=True) if columns else repeat((), parts)
+        named = [spread(pieces, parts) for spread in self._kwargs.values()]
+        if not named:
+            return list(zip(args, repeat({}), strict=False))
+        keywords = (dict(zip(self._kwargs, values, strict=True)) for values in zip(*named, strict=True))
+        return list(zip(args, keywords, strict=True))
 
-    def _plan(self, value: object, path: str) -> Build:
-        forced = isinstance(value, Split)
+    def _spread(self, value: object, path: str) -> Spread:
         if isinstance(value, Broadcast):
-            whole = value.value
-            return lambda pieces: whole
-        inner = value.value if isinstance(value, Split) else value
+            return _same(value.value)
+        forced = isinstance(value, (Split, Direct))
+        inner = value.value if isinstance(value, (Split, Direct)) else value
+        if isinstance(value, Direct):
+            self._route(value, path)
         try:
             kind = kind_of(inner, forced=forced)
         except SplitError as error:
             raise SplitError(f"{self.mode}: argument {path}: {error}") from None
         if kind is not None:
-            self.leaves.append(Leaf(path, inner, kind))
-            place = len(self.leaves) - 1
-            return lambda pieces: pieces[place]
-        if isinstance(inner, dict):
-            found = len(self.leaves)
-            makers = {key: self._plan(item, f"{path}[{key!r}]") for key, item in inner.items()}
-            wrapped = any(isinstance(item, (Broadcast, Split)) for item in inner.values())
-            if len(self.leaves) > found or wrapped:
-                return lambda pieces: {key: make(pieces) for key, make in makers.items()}
-        if forced:
-            raise SplitError(
-                f"{self.mode}: argument {path} is Split({type(inner).__name__}), which has no rows to split; "
-                "pass it bare to send it to every rank"
+            self.leaves.append(
+                Leaf(mode=self.mode, path=path, value=inner, kind=kind, length=kind.length(inner))
             )
-        return lambda pieces: inner
+            place = len(self.leaves) - 1
+            return lambda pieces, parts: pieces[place]
+        before = len(self.leaves)
+        spread = self._spread_dict(inner, path) if type(inner) is dict else _same(inner)
+        if forced and len(self.leaves) == before:
+            raise SplitError(
+                f"{self.mode}: argument {path} is {type(value).__name__}(...) around a "
+                f"{type(inner).__name__}, "
+                "which has no rows; pass it bare to send it to every rank"
+            )
+        return spread
+
+    def _spread_dict(self, items: dict[object, object], path: str) -> Spread:
+        before = len(self.leaves)
+        spreads = {key: self._spread(item, f"{path}[{key!r}]") for key, item in items.items()}
+        if len(self.leaves) == before and whole(items, self.mode, path) is items:
+            return _same(items)
+
+        def spread(pieces: list[list[Rows]], parts: int) -> Column:
+            columns = [one(pieces, parts) for one in spreads.values()]
+            return [dict(zip(spreads, values, strict=True)) for values in zip(*columns, strict=True)]
+
+        return spread
+
+    def _route(self, value: Direct[object], path: str) -> None:
+        if not self._direct:
+            raise SplitError(
+                f"{self.mode}: argument {path} is Direct(...), but this mode decides itself where rows "
+                "go; pass it "
+                "bare, or register the method with Dispatch.DIRECT"
+            )
+        self.routes[path] = value.to
 
     def _common_length(self) -> int | None:
         lengths = {leaf.length for leaf in self.leaves}
         if len(lengths) > 1:
-            told = ", ".join(f"{leaf.path} has {leaf.length}" for leaf in self.leaves)
+            told = ", ".join(f"argument {leaf.path} has {leaf.length}" for leaf in self.leaves)
             raise SplitError(
-                f"{self.mode} cuts all arguments at the same rows over {self.over}, but they differ in their number "
+                f"{self.mode} cuts all arguments at the same rows over {self.over}, but they differ in "
+                "their number "
                 f"of rows: {told}; wrap those that every rank needs whole in Broadcast(...)"
             )
         return lengths.pop() if lengths else None
 
 
-def _names(count: int, names: Sequence[str]) -> list[str]:
-    known = [repr(name) for name in names[:count]]
-    return known + [str(place) for place in range(len(known), count)]
-
-
-def per_rank(mode: str, world_size: int, args: Args, kwargs: Kwargs, names: Sequence[str] = ()) -> list[Part]:
+def per_rank(
+    mode: str,
+    world_size: int,
+    args: Args,
+    kwargs: Mapping[str, Any],  # Any: arguments of the user's own method
+    *,
+    names: Sequence[str] = (),
+) -> list[Part]:
     """Return the arguments of each rank when every argument holds one value per rank.
 
     Raises:
         SplitError: when an argument is neither a list or tuple of world_size values nor a Broadcast.
     """
 
-    def spread(value: object, path: str) -> Sequence[object]:
+    def column(value: object, path: str) -> Column:
         if isinstance(value, Broadcast):
-            return [value.value] * world_size
+            return repeat(value.value, world_size)
         if isinstance(value, (list, tuple)) and len(value) == world_size:
             return value
-        what = f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, (list, tuple)) else "")
+        found = f"a {type(value).__name__}" + (
+            f" of {len(value)}" if isinstance(value, (list, tuple)) else ""
+        )
         raise SplitError(
-            f"{mode}: argument {path} is {what}, and every argument is a list or tuple of {world_size} values, "
-            "one per rank; wrap a value that every rank receives in Broadcast(...)"
+            f"{mode}: argument {path} is {found}, but every argument is a list or tuple of {world_size} "
+            "values, one "
+            "per rank; wrap a value that every rank receives in Broadcast(...)"
         )
 
-    columns = [spread(value, name) for value, name in zip(args, _names(len(args), names), strict=True)]
-    named = {name: spread(value, repr(name)) for name, value in kwargs.items()}
+    columns = [column(value, path) for value, path in zip(args, paths(len(args), names), strict=True)]
+    named = {name: column(value, repr(name)) for name, value in kwargs.items()}
+    positional: Iterable[Args] = zip(*columns, strict=True) if columns else repeat((), world_size)
+    values: Iterable[Args] = zip(*named.values(), strict=True) if named else repeat((), world_size)
     return [
-        (tuple(column[rank] for column in columns), {name: column[rank] for name, column in named.items()})
-        for rank in range(world_size)
+        (own, dict(zip(named, items, strict=True))) for own, items in zip(positional, values, strict=True)
     ]
 
 
-def unwrap(args: Args, kwargs: Kwargs) -> Part:
-    """Return the arguments as every rank receives them, whole, with Broadcast and Split taken off."""
+def undivided(
+    mode: str,
+    args: Args,
+    kwargs: Mapping[str, Any],  # Any: arguments of the user's own method
+    *,
+    names: Sequence[str] = (),
+) -> Part:
+    """Return the arguments that every rank receives whole.
 
-    def bare(value: object) -> object:
-        return value.value if isinstance(value, (Broadcast, Split)) else value
+    Raises:
+        SplitError: when one is wrapped in `Split` or `Direct`.
+    """
+    positional = tuple(
+        whole(value, mode, path) for value, path in zip(args, paths(len(args), names), strict=True)
+    )
+    return positional, {name: whole(value, mode, repr(name)) for name, value in kwargs.items()}
 
-    return tuple(map(bare, args)), {name: bare(value) for name, value in kwargs.items()}
+
+def _same(value: object) -> Spread:
+    return lambda pieces, parts: repeat(value, parts)
