@@ -4,15 +4,15 @@ from roll_protocol.batch import DataProto
 from roll_protocol.columns import object_array
 from roll_protocol.errors import (
     ColumnError,
-    ColumnNotFound,
+    ColumnNotFoundError,
     ConflictError,
     MetricError,
     ProtocolError,
     RowIndexError,
-    RowMismatch,
+    RowMismatchError,
     SchemaError,
     StorageError,
-    UnresolvedReference,
+    UnresolvedReferenceError,
 )
 from roll_protocol.iterator import BatchIterator
 from roll_protocol.metrics import Metric, merge_metrics, reduce_metrics
@@ -22,17 +22,17 @@ from roll_protocol.refs import register_ref_resolver
 __all__ = [
     "BatchIterator",
     "ColumnError",
-    "ColumnNotFound",
+    "ColumnNotFoundError",
     "ConflictError",
     "DataProto",
     "Metric",
     "MetricError",
     "ProtocolError",
     "RowIndexError",
-    "RowMismatch",
+    "RowMismatchError",
     "SchemaError",
     "StorageError",
-    "UnresolvedReference",
+    "UnresolvedReferenceError",
     "merge_metrics",
     "object_array",
     "pad_dataproto_to_divisor",

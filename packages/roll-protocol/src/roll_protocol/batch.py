@@ -11,7 +11,7 @@ from torch import Tensor
 
 from roll_protocol.columns import Array, check_array, check_name, check_tensor, object_array
 from roll_protocol.equality import same, same_array, same_tensor
-from roll_protocol.errors import ColumnError, ProtocolError, RowIndexError, UnresolvedReference
+from roll_protocol.errors import ColumnError, ProtocolError, RowIndexError, UnresolvedReferenceError
 from roll_protocol.fields import Fields
 from roll_protocol.frame import METRICS, Frame, checked_meta
 from roll_protocol.groups import Groups
@@ -21,6 +21,7 @@ from roll_protocol.lent import raw
 from roll_protocol.metrics import same_metrics
 from roll_protocol.padding import Padding
 from roll_protocol.refs import resolve_refs
+from roll_protocol.wire import boxed, pack_array, pack_tensor, unpack_array, unpack_tensor
 
 
 class DataProto(Fields, Joins, Padding, Groups, Iterators):
@@ -202,6 +203,29 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators):
             parts.append(f"meta_info={list(self._meta)}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
+    # -- copies --------------------------------------------------------------------------------------------------
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[object, ...]:  # object declares SupportsIndex
+        self._sync()
+        state = (
+            {name: pack_tensor(tensor, protocol) for name, tensor in self._tensors.items()} if self._has_batch else None,
+            {name: pack_array(array, protocol) for name, array in self._arrays.items()},
+            self._rows,
+            boxed(self._part_meta()),
+            self._dims,
+            self._row_ids,
+            self._is_pad,
+            getattr(self, "__dict__", None),
+        )
+        return _restore, (type(self), state)
+
+    def __copy__(self) -> Self:
+        self._sync()
+        return self._cut(0, self._rows)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self.clone()
+
     # -- references ----------------------------------------------------------------------------------------------
 
     @classmethod
@@ -220,17 +244,35 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators):
             timeout_s: How long to wait, or None for as long as it takes.
 
         Raises:
-            UnresolvedReference: Nothing installed can resolve a reference, or a value is no DataProto.
+            UnresolvedReferenceError: Nothing installed can resolve a reference, or a value is no DataProto.
         """
         refs = list(data_refs) if isinstance(data_refs, (list, tuple)) else [data_refs]
         values = resolve_refs(refs, is_value=lambda value: isinstance(value, Frame), timeout_s=timeout_s)
         for place, value in enumerate(values):
             if not isinstance(value, DataProto):
-                raise UnresolvedReference(
+                raise UnresolvedReferenceError(
                     f"reference {place} of {len(values)} stands for a {type(value).__name__} {value!r:.60}; "
                     "materialize_concat joins DataProtos, fetch other values with .result() or ray.get"
                 )
         return cls.concat([value for value in values if isinstance(value, DataProto)], meta=meta)  # type: ignore[misc]  # subclasses mix
+
+
+def _restore(cls: type[DataProto], state: tuple[Any, ...]) -> DataProto:  # see DataProto.__reduce_ex__
+    tensors, arrays, rows, meta, dims, row_ids, is_pad, extra = state
+    opened = {name: unpack_array(packed) for name, packed in arrays.items()}
+    out = object.__new__(cls)._fill(
+        None if tensors is None else {name: unpack_tensor(packed) for name, packed in tensors.items()},
+        {name: array for name, (array, _) in opened.items()},
+        rows,
+        meta,
+        frozen={*(tensors or ()), *(name for name, (_, lent) in opened.items() if lent)},
+        dims=dims,
+        row_ids=None if row_ids is None else row_ids.copy(),
+        is_pad=None if is_pad is None else is_pad.copy(),
+    )
+    if extra:
+        vars(out).update(extra)
+    return out
 
 
 def _rows_of(name: str, values: object) -> Array:

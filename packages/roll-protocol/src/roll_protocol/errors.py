@@ -12,7 +12,7 @@ class ColumnError(ProtocolError, ValueError):
     """A column cannot be part of the batch: wrong number of rows, wrong type, or a name that is taken."""
 
 
-class ColumnNotFound(ProtocolError, KeyError):
+class ColumnNotFoundError(ProtocolError, KeyError):
     """No column, or no meta entry, has the name that was asked for."""
 
     __str__ = ProtocolError.__str__  # KeyError would quote the whole sentence
@@ -22,7 +22,7 @@ class RowIndexError(ProtocolError, IndexError):
     """A row index points outside the batch, or a mask has another length than the batch."""
 
 
-class RowMismatch(ProtocolError, ValueError):
+class RowMismatchError(ProtocolError, ValueError):
     """Two batches that should describe the same rows do not."""
 
 
@@ -42,5 +42,5 @@ class StorageError(ProtocolError, ValueError):
     """A file cannot be written or read back safely and whole."""
 
 
-class UnresolvedReference(ProtocolError, TypeError):
+class UnresolvedReferenceError(ProtocolError, TypeError):
     """Nothing that is installed knows how to fetch the value behind a reference."""

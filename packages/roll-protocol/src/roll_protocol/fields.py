@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from roll_protocol.columns import Array
-from roll_protocol.errors import ColumnError, ColumnNotFound
+from roll_protocol.errors import ColumnError, ColumnNotFoundError
 from roll_protocol.frame import Frame
 from roll_protocol.lent import thawed
 
@@ -73,7 +73,7 @@ class Fields(Frame):
             return list(where)
         lacking = [name for name in chosen if name not in where]
         if lacking:
-            raise ColumnNotFound(f"{what} has no {lacking}; it has {list(where)}")
+            raise ColumnNotFoundError(f"{what} has no {lacking}; it has {list(where)}")
         return chosen
 
     def select(
@@ -92,7 +92,7 @@ class Fields(Frame):
             deepcopy: Copy what is chosen; False shares its memory.
 
         Raises:
-            ColumnNotFound: A name is not there.
+            ColumnNotFoundError: A name is not there.
         """
         self._sync()
         tensors = self._chosen(batch_keys, self._tensors, "batch")
@@ -124,7 +124,7 @@ class Fields(Frame):
             batch_keys, non_tensor_batch_keys, meta_info_keys: As in ``select``, but None takes none.
 
         Raises:
-            ColumnNotFound: A name is not there; then nothing is taken out.
+            ColumnNotFoundError: A name is not there; then nothing is taken out.
         """
         part = self.select(batch_keys or [], non_tensor_batch_keys or [], meta_info_keys or [])
         for name in [*part._tensors, *part._arrays]:
@@ -144,7 +144,7 @@ class Fields(Frame):
             This batch.
 
         Raises:
-            ColumnNotFound: An old name is not there.
+            ColumnNotFoundError: An old name is not there.
             ColumnError: A new name is taken, or named twice.
         """
         self._sync()

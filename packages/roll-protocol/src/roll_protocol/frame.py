@@ -9,7 +9,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from roll_protocol.columns import Array, check_array, check_name, check_tensor
-from roll_protocol.errors import ColumnError, ColumnNotFound, RowMismatch
+from roll_protocol.errors import ColumnError, ColumnNotFoundError, RowMismatchError
 from roll_protocol.lent import Arrays, Tensors, raw
 from roll_protocol.metrics import Stamp, stamped
 
@@ -113,7 +113,7 @@ class Frame:
                 )
         for what, marks in (("row_ids", self._row_ids), ("is_pad", self._is_pad)):
             if marks is not None and len(marks) != self._rows:
-                raise RowMismatch(f"{what} has {len(marks)} entries and the batch has {self._rows} rows")
+                raise RowMismatchError(f"{what} has {len(marks)} entries and the batch has {self._rows} rows")
 
     def _column(self, name: str) -> Tensor | Array:
         """Return a column as it lies; it may be frozen."""
@@ -121,7 +121,7 @@ class Frame:
             return self._tensors[name]
         if name in self._arrays:
             return self._arrays[name]
-        raise ColumnNotFound(f"no column named {name!r}; the batch has {self._names()}")
+        raise ColumnNotFoundError(f"no column named {name!r}; the batch has {self._names()}")
 
     def _names(self) -> list[str]:
         return [*self._tensors, *self._arrays]
@@ -306,7 +306,7 @@ def checked_ids(value: object, rows: int) -> Array:
     """Return row identities as an array of their own, one entry a row."""
     ids = value.detach().cpu().numpy().copy() if isinstance(value, Tensor) else np.array(value)
     if ids.shape != (rows,) or ids.dtype.kind not in "iuUS":
-        raise RowMismatch(
+        raise RowMismatchError(
             f"row_ids are {rows} integers or strings, one a row, not {ids.dtype} of shape {ids.shape}; "
             "with_row_ids() makes new ones"
         )

@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from roll_protocol.errors import ProtocolError, RowMismatch
+from roll_protocol.errors import ProtocolError, RowMismatchError
 from roll_protocol.rows import Rows
 
 Remainder = Literal["error", "keep", "drop"]
@@ -98,7 +98,7 @@ class Iterators(Rows):
             Views of this batch; copies when there is a seed.
 
         Raises:
-            RowMismatch: The rows do not fill the mini-batches and ``remainder`` is ``"error"``.
+            RowMismatchError: The rows do not fill the mini-batches and ``remainder`` is ``"error"``.
         """
         self._sync()
         if operator.index(mini_batch_size) < 1 or operator.index(epochs) < 0:
@@ -106,7 +106,7 @@ class Iterators(Rows):
         if remainder not in ("error", "keep", "drop"):
             raise ProtocolError(f"remainder is 'error', 'keep' or 'drop', not {remainder!r}")
         if remainder == "error" and self._rows % mini_batch_size:
-            raise RowMismatch(
+            raise RowMismatchError(
                 f"{self._rows} rows do not divide into mini-batches of {mini_batch_size}; "
                 "choose remainder='keep' or 'drop', or another size"
             )

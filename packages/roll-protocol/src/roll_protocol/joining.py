@@ -8,7 +8,7 @@ from torch import Tensor
 
 from roll_protocol.columns import Array
 from roll_protocol.equality import same
-from roll_protocol.errors import ColumnError, ConflictError, ProtocolError, RowMismatch
+from roll_protocol.errors import ColumnError, ConflictError, ProtocolError, RowMismatchError
 from roll_protocol.frame import METRICS, Frame
 from roll_protocol.metrics import merge_metrics
 from roll_protocol.ragged import join
@@ -83,7 +83,7 @@ class Joins(Rows):
             This batch.
 
         Raises:
-            RowMismatch: The row counts differ, or both have ``row_ids`` and these differ by position.
+            RowMismatchError: The row counts differ, or both have ``row_ids`` and these differ by position.
             ConflictError: A column or a meta entry of one name differs.
         """
         if not isinstance(other, Frame):
@@ -185,7 +185,7 @@ def _joined_ids(parts: Sequence[Frame]) -> Array | None:
         return None
     lacking = [number for number, (one, part) in enumerate(zip(ids, parts, strict=True)) if one is None and part._rows]
     if lacking:
-        raise RowMismatch(f"parts {lacking} have no row_ids and others have; give them some: part.with_row_ids()")
+        raise RowMismatchError(f"parts {lacking} have no row_ids and others have; give them some: part.with_row_ids()")
     return np.concatenate([one for one in ids if one is not None])
 
 
@@ -199,15 +199,15 @@ def _joined_marks(parts: Sequence[Frame]) -> Array | None:
 
 def _check_same_rows(left: Frame, right: Frame) -> None:
     if left._rows != right._rows:
-        raise RowMismatch(f"union joins batches of the same rows: this one has {left._rows}, the other {right._rows}")
+        raise RowMismatchError(f"union joins batches of the same rows: this one has {left._rows}, the other {right._rows}")
     if left._has_batch and right._has_batch and left._dims != right._dims:
-        raise RowMismatch(f"batch dimensions after the rows differ: {left._dims} and {right._dims}")
+        raise RowMismatchError(f"batch dimensions after the rows differ: {left._dims} and {right._dims}")
     if left._row_ids is None or right._row_ids is None:
         return
     if not same(left._row_ids, right._row_ids):
         unequal = left._row_ids != right._row_ids
         row = int(np.argmax(unequal))
-        raise RowMismatch(
+        raise RowMismatchError(
             f"row {row} is {left._row_ids[row]!r} here and {right._row_ids[row]!r} in the other batch; "
             "union(other, align=True) puts its rows into this order"
         )
@@ -222,16 +222,16 @@ def _check_same_column(name: str, left: object, right: object) -> None:
 
 def _places(left: Frame, right: Frame) -> np.ndarray[Any, np.dtype[np.int64]]:
     if left._row_ids is None or right._row_ids is None:
-        raise RowMismatch("union(align=True) needs row_ids on both batches; with_row_ids() makes them")
+        raise RowMismatchError("union(align=True) needs row_ids on both batches; with_row_ids() makes them")
     places = {row_id: place for place, row_id in enumerate(right._row_ids.tolist())}
     if len(places) != right._rows:
-        raise RowMismatch("union(align=True) needs row_ids in the other batch that name one row each; some repeat")
+        raise RowMismatchError("union(align=True) needs row_ids in the other batch that name one row each; some repeat")
     wanted = left._row_ids.tolist()
     lacking = [row_id for row_id in wanted if row_id not in places]
     if lacking:
-        raise RowMismatch(f"the other batch lacks {len(lacking)} rows of this one, for example {lacking[0]!r}")
+        raise RowMismatchError(f"the other batch lacks {len(lacking)} rows of this one, for example {lacking[0]!r}")
     if len(set(wanted)) != len(places):
-        raise RowMismatch(f"the other batch has {len(places)} rows and this one names {len(set(wanted))} of them")
+        raise RowMismatchError(f"the other batch has {len(places)} rows and this one names {len(set(wanted))} of them")
     return np.array([places[row_id] for row_id in wanted], dtype=np.int64)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -164,8 +165,16 @@ class Arrays(Lent[Array]):
         """How many rows a column must have; None while nothing fixes it."""
 
     def thaw(self, value: Array) -> Array:
-        """Return a copy that may be written to."""
-        return value.copy()
+        """Return a copy that may be written to, also the tensors and arrays in a column of objects."""
+        copy = value.copy()
+        if copy.dtype == object:
+            flat = copy.reshape(-1)
+            for place, entry in enumerate(flat):
+                if type(entry) is Tensor:
+                    flat[place] = thawed(entry)
+                elif type(entry) is np.ndarray:
+                    flat[place] = entry.copy()
+        return copy
 
     def __setitem__(self, name: str, value: Array) -> None:
         value = check_array(check_name(name), value)

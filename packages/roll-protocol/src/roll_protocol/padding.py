@@ -5,7 +5,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from roll_protocol.errors import ProtocolError, RowMismatch
+from roll_protocol.errors import ProtocolError, RowMismatchError
 from roll_protocol.rows import Rows
 
 
@@ -47,16 +47,16 @@ class Padding(Rows):
             A batch that shares memory with this one, if the padding stands at the end.
 
         Raises:
-            RowMismatch: ``pad_size`` is negative, larger than the batch, or differs from the number of marked rows.
+            RowMismatchError: ``pad_size`` is negative, larger than the batch, or differs from the number of marked rows.
         """
         self._sync()
         marked = 0 if self._is_pad is None else int(self._is_pad.sum())
         if pad_size is None or marked:
             if pad_size not in (None, marked):
-                raise RowMismatch(f"{marked} rows are marked as padding and {pad_size} are to be taken off")
+                raise RowMismatchError(f"{marked} rows are marked as padding and {pad_size} are to be taken off")
             return self._without_marked(marked)
         if not 0 <= operator.index(pad_size) <= self._rows:
-            raise RowMismatch(f"a batch of {self._rows} rows cannot lose {pad_size} rows of padding")
+            raise RowMismatchError(f"a batch of {self._rows} rows cannot lose {pad_size} rows of padding")
         return self._cut(0, self._rows - pad_size)
 
     def _without_marked(self, marked: int) -> Self:

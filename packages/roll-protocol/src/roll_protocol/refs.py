@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import TypeAlias
 
-from roll_protocol.errors import UnresolvedReference
+from roll_protocol.errors import UnresolvedReferenceError
 
 Resolver: TypeAlias = Callable[..., list[object]]
 """``resolve(refs, *, timeout_s) -> values``, in the order of the references."""
@@ -36,7 +36,7 @@ def _resolver(ref: object) -> Resolver:
             resolve: Resolver = point.load()
             return _REGISTERED.setdefault(module, resolve)
     known = sorted({*_REGISTERED, *(point.name for point in entry_points(group=GROUP))})
-    raise UnresolvedReference(
+    raise UnresolvedReferenceError(
         f"nothing installed resolves a {type(ref).__module__}.{type(ref).__qualname__}; resolvers are there for {known}. "
         "Install the package that makes these references (for Ray: pip install 'roll-executor[ray]'), "
         f"or call register_ref_resolver({module!r}, ...)"
@@ -52,7 +52,7 @@ def resolve_refs(refs: Sequence[object], *, is_value: Callable[[object], bool], 
         timeout_s: How long to wait, or None for as long as it takes.
 
     Raises:
-        UnresolvedReference: No resolver is there for a reference.
+        UnresolvedReferenceError: No resolver is there for a reference.
     """
     values: list[object] = list(refs)
     groups: dict[str, list[int]] = {}

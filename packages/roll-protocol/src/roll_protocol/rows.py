@@ -199,7 +199,7 @@ class Rows(Frame):
             ids: Integers or strings, shape [rows]; None draws numbers that no other batch has.
 
         Raises:
-            RowMismatch: There is not one id for each row.
+            RowMismatchError: There is not one id for each row.
         """
         self._sync()
         part = self._cut(0, self._rows)
