@@ -51,9 +51,10 @@ def compose_file(path: Path, overrides: Sequence[str] = ()) -> Composed:
             initialize_config_dir(config_dir=str(file.parent), version_base="1.3"),
         ):
             warnings.simplefilter("ignore", UserWarning)
-            lines = [_forced(override, file.parent) for override in parsed]
-            config = compose(config_name=file.stem, overrides=lines)
-            files = _files(file, lines)
+            groups = [o.input_line or "" for o in parsed if _chooses_a_file(o, file.parent)]
+            config = compose(config_name=file.stem, overrides=groups)
+            files = _files(file, groups)
+            _apply(config, [o for o in parsed if not _chooses_a_file(o, file.parent)])
     except yaml.MarkedYAMLError as broken:
         raise ConfigError(str(path), [_syntax(broken, path)]) from broken
     except (HydraException, OmegaConfBaseException) as refused:
@@ -85,6 +86,10 @@ def _parse_overrides(file: Path, overrides: Sequence[str]) -> list[Override]:
             rule = f"must be key=value in hydra's grammar ({_first(refused)})"
             problems.append(Problem(path=text, rule=rule, value=text, file=COMMAND_LINE))
             continue
+        if not override.key_or_group:
+            problems.append(
+                Problem(path=text, rule="must name a key before the =", value=text, file=COMMAND_LINE)
+            )
         if override.is_sweep_override():
             rule = "must name one value: a run has one configuration"
             problems.append(Problem(path=override.key_or_group, rule=rule, value=text, file=COMMAND_LINE))
@@ -94,12 +99,21 @@ def _parse_overrides(file: Path, overrides: Sequence[str]) -> list[Override]:
     return parsed
 
 
-def _forced(override: Override, folder: Path) -> str:
-    """A plain `key=value` is set whether or not the file has the key; a config group keeps its meaning."""
-    line = override.input_line or ""
-    plain = not (override.is_add() or override.is_force_add() or override.is_delete())
-    is_group = (folder / override.key_or_group).is_dir()
-    return f"++{line}" if plain and not is_group else line
+def _chooses_a_file(override: Override, folder: Path) -> bool:
+    """An override names a config group when there is a folder of that name with YAML files in it."""
+    return any((folder / override.key_or_group).glob("*.yaml"))
+
+
+def _apply(config: DictConfig, overrides: Sequence[Override]) -> None:
+    """Sets values, whether or not the file has the key; a `~` takes one out."""
+    OmegaConf.set_struct(config, False)
+    for override in overrides:
+        key = override.key_or_group
+        if not override.is_delete():
+            OmegaConf.update(config, key, override.value(), merge=True, force_add=True)
+        elif OmegaConf.select(config, key, throw_on_missing=False) is not None:
+            above, _, last = key.rpartition(".")
+            del (OmegaConf.select(config, above) if above else config)[last]
 
 
 def _files(file: Path, lines: list[str]) -> list[tuple[Path, str]]:
