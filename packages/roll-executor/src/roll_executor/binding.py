@@ -58,7 +58,7 @@ def bind(cls: type, *, taken: frozenset[str]) -> dict[str, Bound]:
         reserved = [parameter for parameter in RESERVED_PARAMETERS if parameter in signature.parameters]
         if reserved:
             problems.append(
-                f"{name!r} has the parameter {reserved[0]!r}, which every call of a Cluster takes; rename the parameter"
+                f"{name!r} has the parameter {reserved[0]!r}, which every call of a Cluster takes; rename it"
             )
         bound[name] = Bound(
             name=name, route=route, signature=signature, kind=_kind(method), doc=inspect.getdoc(method) or ""

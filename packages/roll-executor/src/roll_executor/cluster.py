@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from roll_dispatch import Dispatch, RankInfo, Route, Topology, plan_call
 from roll_executor.binding import Bound, bind, find_class, has_async_methods
-from roll_executor.errors import BindingError, ClusterClosedError, ConfigError, Where, WorkerDiedError
+from roll_executor.errors import BindingError, ClusterClosedError, ConfigError, Where
 from roll_executor.host import Header, Status
 from roll_executor.pending import OpenCall, PendingResult
 from roll_executor.stats import MethodStats, Stats
@@ -30,7 +30,7 @@ _EVERYWHERE = Route(dispatch_mode=Dispatch.ONE_TO_ALL, clear_cache=False)
 class Cluster:
     """A group of workers for one role; every method that the worker class registers can be called on it.
 
-    Each such call takes ``blocking=`` (False returns a `PendingResult`, a list of references) and ``timeout_s=``.
+    Each such call takes ``timeout_s=`` and ``blocking=``; False returns a `PendingResult`, a list of refs.
 
     Args:
         name: the role; it prefixes logs, names the workers and stands in every error.
@@ -96,11 +96,11 @@ class Cluster:
         self._closed = False
         self._bound: dict[str, Callable[..., Any]] = {}  # Any: the user's own signatures
 
-    # ---- what the cluster is -------------------------------------------------------------------------------
+    # ---- what the cluster is
 
     @property
     def topology(self) -> Topology:
-        """The coordinates of all workers: pure data parallel before ``initialize``, the published ones after it.
+        """The coordinates of all workers: data parallel before ``initialize``, the published ones after it.
 
         While a non-blocking ``initialize`` is under way this waits for its end.
 
@@ -168,14 +168,14 @@ class Cluster:
         """Return counts and seconds by method of the calls made through this object."""
         return self._stats.read()
 
-    # ---- calls ---------------------------------------------------------------------------------------------
+    # ---- calls
 
     def __getattr__(self, name: str) -> Any:  # Any: the user's own signatures
         methods = self.__dict__.get("_methods", {})
         if name not in methods:
             offered = ", ".join(sorted(methods)) or "none"
             raise AttributeError(
-                f"Cluster {self.__dict__.get('name', '?')!r} has no method {name!r}; registered are: {offered}"
+                f"Cluster {self.__dict__.get('name', '?')!r} has no method {name!r}; it offers: {offered}"
             )
         found = self._bound.get(name)
         if found is None:
@@ -298,19 +298,19 @@ class Cluster:
         return ResultStream(sources, plan.collecting_ranks, wheres=self.wheres, runtime=self.runtime)
 
     def transport(self) -> "ClusterTransport":
-        """Return what carries one message to every worker of this cluster; it can be pickled into other workers."""
+        """Return what carries one message to every worker of this cluster; other workers may receive it."""
         from roll_executor.transport import ClusterTransport
 
         return ClusterTransport(self._workers, self.world_size)
 
-    # ---- the end -------------------------------------------------------------------------------------------
+    # ---- the end
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClusterClosedError(f"cluster {self.name!r} is closed; build a new one")
 
     def close(self) -> None:
-        """End all workers and give their places back; twice does nothing. A copy in another process ends nothing."""
+        """End all workers and give their places back; twice does nothing, nor does a copy elsewhere."""
         if self._closed:
             return
         self._closed = True

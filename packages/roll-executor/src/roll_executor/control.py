@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from roll_executor.host import Host
+from roll_executor.host import __file__ as host_file
 
 Reply = dict[str, Any]  # Any: JSON
 MAX_BYTES = 4_000_000
@@ -72,10 +73,17 @@ def stacks() -> dict[str, str]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     me = threading.get_ident()
     return {
-        names.get(ident, str(ident)): "".join(traceback.format_stack(frame))
+        names.get(ident, str(ident)): "".join(traceback.format_list(_own(traceback.extract_stack(frame))))
         for ident, frame in sys._current_frames().items()
         if ident != me
     }
+
+
+def _own(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """Return the frames below our own, when there are any: those of the user's method."""
+    ours = [index for index, frame in enumerate(frames) if frame.filename == host_file]
+    below = frames[ours[-1] + 1 :] if ours else frames
+    return below or frames
 
 
 def ask(address: tuple[str, int], token: str, command: str, timeout_s: float) -> Reply | None:

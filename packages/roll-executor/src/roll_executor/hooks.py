@@ -1,31 +1,20 @@
 """Call hooks: what other packages do in the worker around a call, found by entry point."""
 
-import functools
-import logging
+import sys
 from collections.abc import Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
-
-logger = logging.getLogger(__name__)
 
 GROUP = "roll.call_hooks"
 Args = tuple[Any, ...]  # Any: arguments of the user's own method
 Kwargs = dict[str, Any]  # Any: as above
 
 
-@functools.cache
-def installed_hooks() -> tuple[object, ...]:
-    """Return the hooks of every installed package, in order of their names."""
-    found = sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
-    return tuple(_instance(entry.load()) for entry in found)
-
-
-def _instance(loaded: object) -> object:
-    return loaded() if isinstance(loaded, type) else loaded
-
-
 class Hooks:
     """Several hooks as one; a hook has those methods that it cares for.
+
+    An installed hook is loaded once the worker's process has imported the package that supplies it, so that a
+    rule worker need not wait for torch. It sees every call from then on.
 
     Args:
         hooks: objects with any of ``start_worker``, ``before_call``, ``after_call``, ``abort``,
@@ -33,36 +22,38 @@ class Hooks:
     """
 
     def __init__(self, hooks: Sequence[object] | None = None) -> None:
-        chosen = installed_hooks() if hooks is None else tuple(hooks)
-        self._start = _methods(chosen, "start_worker")
-        self._before = _methods(chosen, "before_call")
-        self._after = _methods(chosen, "after_call")
-        self._abort = _methods(chosen, "abort")
-        self._random_state = _methods(chosen, "random_state")
-        self._set_random_state = _methods(chosen, "set_random_state")
+        self._hooks = list(hooks or ())
+        self._installed: list[EntryPoint] = []
+        if hooks is None:
+            self._installed = sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+        self._worker: object = None
 
     def start_worker(self, worker: object) -> None:
         """Tell every hook that a worker has been built."""
-        for hook in self._start:
+        self._load()
+        self._worker = worker
+        for hook in self._having("start_worker"):
             hook(worker)
 
     def before_call(
         self, worker: object, *, method: str, prefetch: bool, args: Args, kwargs: Kwargs
     ) -> tuple[Args, Kwargs]:
         """Return the arguments with which the method is called."""
-        for hook in self._before:
+        self._load()
+        for hook in self._having("before_call"):
             args, kwargs = hook(worker, method, prefetch, args, kwargs)
         return args, kwargs
 
     def after_call(self, worker: object, *, method: str, clear_cache: bool) -> None:
         """Tell every hook, last one first, that a method has ended."""
-        for hook in reversed(self._after):
+        self._load()
+        for hook in reversed(self._having("after_call")):
             hook(worker, method, clear_cache)
 
     def abort(self, worker: object) -> list[str]:
         """Tell every hook that a peer has failed; return what went wrong doing so."""
         problems = []
-        for hook in self._abort:
+        for hook in self._having("abort"):
             try:
                 hook(worker)
             except Exception as error:  # noqa: BLE001  # one hook's failure must not keep the others from releasing
@@ -71,13 +62,24 @@ class Hooks:
 
     def random_state(self) -> list[object]:
         """Return the random state as each hook tells it."""
-        return [hook() for hook in self._random_state]
+        return [hook() for hook in self._having("random_state")]
 
     def set_random_state(self, states: Sequence[object]) -> None:
         """Set what ``random_state`` returned."""
-        for hook, state in zip(self._set_random_state, states, strict=True):
+        for hook, state in zip(self._having("set_random_state"), states, strict=True):
             hook(state)
 
+    def _load(self) -> None:
+        if not self._installed:
+            return
+        ready = [entry for entry in self._installed if entry.module.partition(".")[0] in sys.modules]
+        for entry in ready:
+            self._installed.remove(entry)
+            loaded = entry.load()
+            hook = loaded() if isinstance(loaded, type) else loaded
+            self._hooks.append(hook)
+            if self._worker is not None and hasattr(hook, "start_worker"):
+                hook.start_worker(self._worker)
 
-def _methods(hooks: Sequence[object], name: str) -> list[Any]:  # Any: each hook's own signature
-    return [method for hook in hooks if (method := getattr(hook, name, None)) is not None]
+    def _having(self, name: str) -> list[Any]:  # Any: each hook's own signature
+        return [method for hook in self._hooks if (method := getattr(hook, name, None)) is not None]

@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 from roll_dispatch import RankInfo
@@ -91,7 +92,7 @@ class Host:
                 result = getattr(self.worker, header.method)(*args, **kwargs)
             finally:
                 self._after(header)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
             raise self._wrap(error, header.method) from None
         finally:
             self.activity.end(token)
@@ -111,7 +112,7 @@ class Host:
                     result = await result
             finally:
                 self._after(header)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
             raise self._wrap(error, header.method) from None
         finally:
             self.activity.end(token)
@@ -126,7 +127,7 @@ class Host:
                 yield from getattr(self.worker, header.method)(*args, **kwargs)
             finally:
                 self._after(header)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
             raise self._wrap(error, header.method) from None
         finally:
             self.activity.end(token)
@@ -148,7 +149,7 @@ class Host:
                         yield item
             finally:
                 self._after(header)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
             raise self._wrap(error, header.method) from None
         finally:
             self.activity.end(token)
@@ -182,13 +183,18 @@ class Host:
             pid=self._where.pid,
             method=method,
         )
-        text = "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception(type(error), error, _below(error.__traceback__)))
         return kind(
             f"{where} raised {type(error).__name__}: {error}",
             where=where,
             remote_traceback=text,
             original=picklable(error),
         )
+
+
+def _below(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without its first frame, which is ours."""
+    return trace.tb_next if trace is not None and trace.tb_next is not None else trace
 
 
 def picklable(error: BaseException) -> BaseException | None:

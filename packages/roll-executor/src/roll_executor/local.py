@@ -111,8 +111,8 @@ class Loop:
 class LocalWorkers:
     """The workers of one cluster in this process.
 
-    A single worker without coroutines runs in the caller's thread; several run in a thread each, so that they may
-    wait for one another.
+    A single worker without coroutines runs in the caller's thread; several run in a thread each, so that they
+    may wait for one another.
     """
 
     def __init__(self, hosts: Sequence[Host], *, wheres: Sequence[Where], is_async: bool) -> None:

@@ -99,8 +99,8 @@ class OpenCall:
         late = [rank for rank, outcome in outcomes.items() if outcome is None]
         where = self.workers.wheres[late[0] if late else 0]
         return CallTimeoutError(
-            f"{where.cluster}.{self.method}: ranks {late} had not answered after {timeout_s} s; the call goes on, "
-            "ask for its result again or give it a timeout_s of its own",
+            f"{where.cluster}.{self.method}: ranks {late} had not answered after {timeout_s} s; the call "
+            "goes on, ask for its result again or give it a timeout_s of its own",
             where=where,
         )
 

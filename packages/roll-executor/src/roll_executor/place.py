@@ -41,7 +41,7 @@ class WorkerPlace:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "WorkerPlace":
-        """Return the place that the variables tell; a process that has none is the only worker of ``worker``."""
+        """Return the place that the variables tell; a process without them is the only worker there is."""
         return cls(
             cluster_name=environment.get("CLUSTER_NAME", "worker"),
             rank=int(environment.get("RANK", "0")),

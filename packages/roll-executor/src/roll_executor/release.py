@@ -15,7 +15,7 @@ CONTROL_S = 1.0
 
 
 def release_peers(call: "OpenCall", first: WorkerError) -> WorkerError:
-    """Release the ranks that still run a call that has failed elsewhere; return the error with what became of them."""
+    """Release the ranks that still run a failed call; return the error with what became of them."""
     outcomes = call.workers.outcomes(call.tickets, SETTLE_S)
     running = [rank for rank, outcome in outcomes.items() if outcome is None]
     failed = [rank for rank, outcome in outcomes.items() if isinstance(outcome, WorkerError)]
@@ -40,14 +40,14 @@ def _release(call: "OpenCall", running: list[int]) -> list[str]:
     if stuck:
         call.workers.kill(stuck)
         notes.append(
-            f"Ranks {stuck} did not leave within {call.kill_peers_after_s:g} s (kill_peers_after_s) and were killed: "
-            "this cluster cannot be used any more."
+            f"Ranks {stuck} did not leave within {call.kill_peers_after_s:g} s (kill_peers_after_s) "
+            "and were killed: this cluster cannot be used any more."
         )
     return notes
 
 
 def timed_out(call: "OpenCall") -> CallTimeoutError:
-    """Release all ranks of a call that is late; return the error that says who answered and what the others do."""
+    """Release all ranks of a late call; return the error that says who answered and what the others do."""
     outcomes = call.workers.outcomes(call.tickets, 0.0)
     late = [rank for rank, outcome in outcomes.items() if outcome is None]
     answered = [rank for rank, outcome in outcomes.items() if outcome is not None]
@@ -55,9 +55,9 @@ def timed_out(call: "OpenCall") -> CallTimeoutError:
     lines = [_describe(call.workers.wheres[rank], replies.get(rank)) for rank in late]
     where = call.workers.wheres[late[0] if late else 0]
     error = CallTimeoutError(
-        f"{where.cluster}.{call.method} was not answered by all ranks within {call.timeout_s:g} s (timeout_s): "
-        f"ranks {answered or 'none'} answered, ranks {late} did not. Look at their stacks below, "
-        "then raise timeout_s or mend what they wait for",
+        f"{where.cluster}.{call.method} was not answered by all ranks within {call.timeout_s:g} s "
+        f"(timeout_s): ranks {answered or 'none'} answered, ranks {late} did not. Look at their stacks "
+        "below, then raise timeout_s or mend what they wait for",
         where=Where(
             cluster=where.cluster, rank=where.rank, node=where.node, pid=where.pid, method=call.method
         ),
@@ -69,7 +69,7 @@ def timed_out(call: "OpenCall") -> CallTimeoutError:
 
 def _describe(where: Where, reply: dict[str, Any] | None) -> str:  # Any: JSON
     if reply is None:
-        return f"{where} does not answer its control channel: its process is stopped, gone, or cannot be reached."
+        return f"{where} does not answer its control channel: its process is stopped, gone, or out of reach."
     running = (
         ", ".join(f"{name} for {seconds:.1f} s" for name, seconds in reply.get("running", [])) or "nothing"
     )

@@ -7,8 +7,8 @@ import sys
 class HeldPort:
     """A free TCP port of this machine that nobody else is given while it is held.
 
-    On Linux the holder stays bound without listening: the kernel gives the port to no other process that asks for
-    any free one, while a library that binds it by number (with SO_REUSEADDR, as all of them do) may listen on it.
+    On Linux the holder stays bound without listening: the kernel gives the port to no other process that asks
+    for any free one, while a library that binds it by number (with SO_REUSEADDR, as all do) may listen on it.
     Elsewhere the port is let go at once and the usual small race remains.
 
     Args:

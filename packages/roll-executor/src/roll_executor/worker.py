@@ -42,7 +42,7 @@ class Worker:
         self.logger = logging.getLogger(f"roll.worker.{place.worker_name}")
 
     def initialize(self, pipeline_config: Any) -> None:  # Any: each pipeline's own configuration class
-        """Keep the pipeline's configuration. Not registered: a subclass registers its own and calls this one."""
+        """Keep the pipeline's configuration; a subclass registers its ``initialize`` and calls this one."""
         self.pipeline_config = pipeline_config
 
     def __repr__(self) -> str:

@@ -35,9 +35,9 @@ class WorkerConfig:
     start_timeout_s: float = 300.0
     """Seconds within which all workers of the role must have been built."""
     kill_peers_after_s: float | None = 3.0
-    """Seconds that the peers of a failed rank get to end their call before they are killed; None: never killed."""
+    """Seconds that the peers of a failed rank have to end their call before they are killed; None: never."""
     restart: str = "never"
-    """``"never"``, or ``"on_failure"`` for a role whose workers hold no state that a new ``initialize`` lacks."""
+    """``"never"``, or ``"on_failure"`` for a role whose workers hold nothing but what ``initialize`` made."""
     max_restarts: int = 3
     """How often one worker is restarted under ``restart: on_failure``."""
     colocate: bool | None = None

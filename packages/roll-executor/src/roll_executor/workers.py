@@ -48,7 +48,7 @@ class Workers(Protocol):
         ...
 
     def share(self, value: object) -> object:
-        """Return what to pass instead of a value that several ranks receive, so that it is serialised once."""
+        """Return what to pass for a value that several ranks receive, so that it is serialised once."""
         ...
 
     def submit(self, rank: int, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ticket:

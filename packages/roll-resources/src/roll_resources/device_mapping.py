@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from roll_resources.errors import DeviceMappingError
@@ -22,7 +23,7 @@ def parse_device_mapping(mapping: str | Sequence[int] | range | None) -> tuple[i
         The ids, or None for None, an empty list and an empty string: a role on the CPU.
 
     Raises:
-        DeviceMappingError: if the text is outside the grammar, or an id is negative, no integer or named twice.
+        DeviceMappingError: if the text is outside the grammar, or an id is negative, no number or repeated.
 
     Example:
         >>> parse_device_mapping("0-3,6")
@@ -44,8 +45,7 @@ def _check(ids: list[int], mapping: object) -> None:
     negative = sorted({value for value in ids if value < 0})
     if negative:
         raise DeviceMappingError(f"device_mapping {mapping!r} holds negative ids {negative}; ids start at 0")
-    seen: set[int] = set()
-    twice = sorted({value for value in ids if value in seen or seen.add(value)})  # type: ignore[func-returns-value]  # set.add returns None, which is the point
+    twice = sorted(value for value, count in Counter(ids).items() if count > 1)
     if twice:
         raise DeviceMappingError(
             f"device_mapping {mapping!r} names {twice} more than once; name each device once"
@@ -70,7 +70,8 @@ def _parse_range(part: str, text: str) -> range:
     start, stop = int(first), int(last or first) + 1
     if stop <= start:
         raise DeviceMappingError(
-            f"device_mapping {text!r}: the range {part.strip()!r} ends before it starts; write the smaller id first"
+            f"device_mapping {text!r}: the range {part.strip()!r} ends before it starts; "
+            "write the smaller id first"
         )
     return _bounded(range(start, stop), text)
 
@@ -92,7 +93,8 @@ def _walk(tree: ast.expr, text: str) -> list[int]:
             return list(_bounded(range(*values), text))
         case _:
             raise DeviceMappingError(
-                f"device_mapping {text!r} holds {ast.unparse(tree)!r}, which is not part of the grammar; write {GRAMMAR}"
+                f"device_mapping {text!r} holds {ast.unparse(tree)!r}, which is not part of the grammar; "
+                f"write {GRAMMAR}"
             )
 
 
@@ -106,7 +108,8 @@ def _integer(tree: ast.expr, text: str) -> int:
             return -value
         case _:
             raise DeviceMappingError(
-                f"device_mapping {text!r} holds {ast.unparse(tree)!r} where a whole number belongs; write {GRAMMAR}"
+                f"device_mapping {text!r} holds {ast.unparse(tree)!r} where a whole number belongs; "
+                f"write {GRAMMAR}"
             )
 
 

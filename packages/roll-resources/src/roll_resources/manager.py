@@ -64,8 +64,8 @@ class ResourceManager:
         num_nodes: nodes to use; None: every node that has the devices (one, in the local runtime).
         num_gpus_per_node: devices to use on each node; 0 or None: CPU only.
         runtime: ``"ray"`` reserves on a Ray cluster, ``"local"`` only plans, for workers in this process.
-        address: a running Ray to join; None: the one this process is connected to, else the one ``RAY_ADDRESS``
-            names, else a new one on this machine.
+        address: a running Ray to join; None: the one this process is connected to, else the one that
+            ``RAY_ADDRESS`` names, else a new one on this machine.
         num_cpus_per_node: CPUs to reserve beside the devices of each node, for the workers on them;
             None: half of the node's, at least one. CPU workers reserve theirs apart.
         namespace: Ray namespace of the actors; None: one that nobody else has.
@@ -109,7 +109,7 @@ class ResourceManager:
 
     @property
     def pool(self) -> DevicePool:
-        """The nodes and devices that roles are planned on: those of the arguments until Ray has been asked."""
+        """The nodes and devices that roles are planned on; those of the arguments until Ray was asked."""
         if self._backend is not None:
             return self._backend.pool
         return DevicePool.uniform(nodes=self.num_nodes or 1, gpus_per_node=self.num_gpus_per_node)
@@ -123,7 +123,7 @@ class ResourceManager:
         return plan(requests, self.pool)
 
     def start(self) -> "ResourceManager":
-        """Connect to Ray, or start it, and find the nodes; the local runtime does nothing. Return the manager.
+        """Connect to Ray, or start it, find the nodes and return the manager; the local runtime just returns.
 
         Raises:
             ReservationError: if Ray is missing or the nodes are not there within ``timeout_s``.
@@ -149,7 +149,7 @@ class ResourceManager:
 
         Raises:
             PlanError: if it does not fit on the nodes; then nothing has been reserved.
-            ReservationError: if Ray does not grant the places within ``timeout_s``; then nothing stays behind.
+            ReservationError: if Ray does not grant the places in ``timeout_s``; then nothing stays behind.
             ManagerClosedError: if the manager was closed.
         """
         if self.num_nodes is not None or self._backend is not None:
@@ -161,7 +161,7 @@ class ResourceManager:
         return self._backend.allocate(placements)
 
     def close(self) -> None:
-        """Give back everything that was reserved, and stop Ray if this manager started it; twice does nothing."""
+        """Give back what was reserved, and stop Ray if this manager started it; twice does nothing."""
         self._closed = True
         backend, self._backend = self._backend, None
         if backend is not None:

@@ -115,10 +115,8 @@ def _place(request: RoleRequest, pool: DevicePool, problems: list[str]) -> tuple
     except DeviceMappingError as broken:
         problems.append(str(broken))
         return ()
-    if ids is None:
-        homes = _spread(request, pool, problems)
-    else:
-        homes = _on_devices(request, ids, pool, problems)
+    place = _spread if ids is None else _on_devices
+    homes = place(request, ids or (), pool, problems)
     if problems:
         return ()
     cpus = TOKEN_CPUS if request.num_cpus_per_worker is None else request.num_cpus_per_worker
@@ -157,7 +155,9 @@ def _check_amounts(request: RoleRequest, problems: list[str]) -> None:
 Home = tuple[int, tuple[Device, ...]]
 
 
-def _spread(request: RoleRequest, pool: DevicePool, problems: list[str]) -> list[Home]:
+def _spread(
+    request: RoleRequest, _no_devices: Sequence[int], pool: DevicePool, problems: list[str]
+) -> list[Home]:
     if request.num_gpus_per_worker:
         problems.append(
             f"num_gpus_per_worker is {request.num_gpus_per_worker} and device_mapping is empty; "
@@ -199,8 +199,8 @@ def _devices_per_worker(request: RoleRequest, count: int, problems: list[str]) -
         workers = count // each
     if workers < 1 or each < 1 or workers * each != count:
         problems.append(
-            f"{count} device(s) cannot be divided over {'world_size ' + str(request.world_size) if request.world_size else 'workers'}"
-            f" with {request.num_gpus_per_worker or 'equally many'} device(s) each; "
+            f"{count} device(s) cannot be divided over {request.world_size or 'any number of'} worker(s) "
+            f"with {request.num_gpus_per_worker or 'equally many'} device(s) each; "
             "world_size x num_gpus_per_worker must be the number of devices in device_mapping"
         )
         return None
@@ -214,8 +214,8 @@ def _overcommitted(roles: Mapping[str, tuple[Placement, ...]], pool: DevicePool)
         cpus = sum(placement.num_cpus for placement in here)
         if node.cpus is not None and cpus > node.cpus + 1e-6:
             problems.append(
-                f"{pool.node_name(index)}: workers ask for {cpus:g} CPUs ({_by_role(here)}) and it has {node.cpus:g}; "
-                "lower num_cpus_per_worker or world_size, or add a node"
+                f"{pool.node_name(index)}: workers ask for {cpus:g} CPUs ({_by_role(here)}) "
+                f"and it has {node.cpus:g}; lower num_cpus_per_worker or world_size, or add a node"
             )
         for name in sorted({name for placement in here for name in placement.resources}):
             wanted = sum(placement.resources.get(name, 0.0) for placement in here)

@@ -131,7 +131,7 @@ def detect_platform(
 class CurrentPlatform:
     """The platform of this process, detected when it is first asked for and then kept.
 
-    A worker on a machine with accelerators that was given none is on the CPU: the executor says so through ``use``.
+    A worker without devices is on the CPU, whatever its machine has: the executor says so with ``use``.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,6 @@ from ray import cloudpickle
 
 from roll_executor.control import ControlServer
 from roll_executor.errors import Where, WorkerStartError
-from roll_executor.hooks import installed_hooks
 from roll_executor.host import Header, Host, Status
 from roll_executor.place import WorkerPlace
 from roll_executor.rendezvous import HeldPort
@@ -30,14 +29,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """What a worker is built from. Pickled on its own, so that the environment is set before anything is imported."""
+    """What a worker is built from, pickled apart: the environment is set before anything is imported."""
 
     worker_cls: type
     config: Any  # Any: each role's own configuration class
 
 
 class Actor:
-    """An empty process that becomes a worker in two steps: ``prepare`` tells where it is, ``build`` makes the worker."""
+    """An empty process that becomes a worker: ``prepare`` tells where it is, ``build`` makes the worker."""
 
     def __init__(self, name: str, token: str) -> None:
         self._name = name
@@ -82,7 +81,6 @@ class Actor:
                 "make the module importable on every node, or ship it with Ray's runtime_env",
                 where=where,
             ) from error
-        installed_hooks.cache_clear()
         self._host = Host(lambda: parts.worker_cls(parts.config), place=place, pid=os.getpid())
 
     @property

@@ -20,14 +20,14 @@ def translate(error: BaseException, where: Where) -> WorkerError:
         return error
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         return WorkerDiedError(
-            f"{where} was ended because its node ran out of memory; use smaller batches, fewer workers on a node, "
-            f"or a bigger node. Ray says: {_short(error)}",
+            f"{where} was ended because its node ran out of memory; use smaller batches, fewer workers on a "
+            f"node, or a bigger node. Ray says: {_short(error)}",
             where=where,
         )
     if isinstance(error, ray.exceptions.RayActorError | ray.exceptions.WorkerCrashedError):
         return WorkerDiedError(
-            f"{where} has died: its process ended, was killed, or its node went away. Look at its last lines in "
-            f"the log, then build the cluster again. Ray says: {_short(error)}",
+            f"{where} has died: its process ended, was killed, or its node went away. Look at its last lines "
+            f"in the log, then build the cluster again. Ray says: {_short(error)}",
             where=where,
         )
     return WorkerDiedError(f"{where} did not answer: {type(error).__name__}: {_short(error)}", where=where)

@@ -1,6 +1,7 @@
 """Starting the workers of one cluster on Ray."""
 
 import secrets
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -29,15 +30,15 @@ def launch(order: Launch) -> RayWorkers:
     token = secrets.token_hex(16)
     actors: list[Any] = []  # Any: see RayWorkers
     try:
-        for slot in allocation.slots:
-            actors.append(_create(order, slot, allocation.namespace, token))
+        for slot in allocation.slots:  # what was created before a failure must be known
+            actors.append(_create(order, slot, allocation.namespace, token))  # noqa: PERF401  # as above
         facts = _prepare(order, actors)
         _build(order, allocation, actors, facts)
     except BaseException:
         for actor in actors:
             ray.kill(actor, no_restart=True)
         raise
-    wheres = [_where(order, rank, fact) for rank, fact in enumerate(facts)]
+    wheres = [replace(_where(order, rank, fact), method="") for rank, fact in enumerate(facts)]
     return RayWorkers(actors, wheres=wheres, controls=[fact.control for fact in facts], token=token)
 
 

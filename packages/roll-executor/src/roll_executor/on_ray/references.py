@@ -13,8 +13,8 @@ from roll_executor.pending import owners_of
 def resolve(refs: Sequence[object], *, timeout_s: float | None = None) -> list[object]:
     """Return the values of references in their order.
 
-    A reference that belongs to a pending call of a cluster is resolved with that call, so that a failure of any
-    of its ranks surfaces.
+    A reference that belongs to a pending call of a cluster is resolved with that call, so that a failure of
+    any of its ranks surfaces.
 
     Raises:
         WorkerError: if the call that a reference belongs to failed.

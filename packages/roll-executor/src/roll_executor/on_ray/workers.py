@@ -18,7 +18,7 @@ SMALL = (type(None), bool, int, float)
 
 
 class RayWorkers:
-    """Actor handles and addresses of one cluster. It can be pickled into other actors; only the original ends them.
+    """Actor handles and addresses of one cluster, which can be pickled into other actors.
 
     Args:
         actors: handles in rank order.

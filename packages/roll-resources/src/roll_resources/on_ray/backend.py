@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEVICE_SHARE = 0.001
-"""Share of each node's devices that a worker takes from Ray: roles share devices, the plan says who uses which."""
+"""Part of a device that a worker takes from Ray: roles share devices, and the plan says who uses which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,9 +69,12 @@ def choose_nodes(*, num_nodes: int | None, gpus_per_node: int, timeout_s: float)
             return fit[:num_nodes]
         if time.monotonic() >= deadline:
             raise ReservationTimeoutError(
-                f"the run asks for {num_nodes or 1} node(s) with at least {gpus_per_node} device(s) each; after "
-                f"{timeout_s:g} s Ray has {len(fit)} of them "
-                f"({', '.join(f'{node.spec.name}: {node.spec.gpus} device(s)' for node in nodes) or 'no live node'}); "
+                f"the run asks for {num_nodes or 1} node(s) with at least {gpus_per_node} device(s) each; "
+                f"after {timeout_s:g} s Ray has {len(fit)} of them ({_counted(nodes) or 'no live node'}); "
                 "lower num_nodes or num_gpus_per_node, or let more nodes join"
             )
         time.sleep(min(1.0, timeout_s / 10))
+
+
+def _counted(nodes: list[RayNode]) -> str:
+    return ", ".join(f"{node.spec.name}: {node.spec.gpus} device(s)" for node in nodes)

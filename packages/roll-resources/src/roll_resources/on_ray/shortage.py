@@ -30,7 +30,8 @@ def explain_shortage(what: str, wanted: Wanted, timeout_s: float) -> str:
             has = free.get(node_id, {}).get(resource, 0.0)
             if has + 1e-6 < amount:
                 lines.append(
-                    f"node {name} lacks {resource}: {amount:g} wanted, {has:g} free; held by {_holders(node_id, resource)}"
+                    f"node {name} lacks {resource}: {amount:g} wanted, {has:g} free; "
+                    f"held by {_holders(node_id, resource)}"
                 )
     lines.append("lower what the role asks for, end what holds it, or raise timeout_s")
     return "; ".join(lines)
