@@ -1,5 +1,6 @@
 """Building the packages' wheels and sdists, and reading what is in them."""
 
+import configparser
 import os
 import re
 import shutil
@@ -95,6 +96,17 @@ def ours(wheel: Path, wheels: Mapping[str, Path]) -> set[str]:
     return {me}.union(*(ours(wheels[name], wheels) for name in needed))
 
 
+def entry_points(archive: zipfile.ZipFile) -> Iterator[tuple[str, str]]:
+    """Yield the name, with its group, and the module of each entry point of an open wheel."""
+    for name in archive.namelist():
+        if name.endswith(".dist-info/entry_points.txt"):
+            parser = configparser.ConfigParser(delimiters=("=",))
+            parser.read_string(archive.read(name).decode("utf-8"))
+            for group in parser.sections():
+                for one, target in parser[group].items():
+                    yield f"{group}.{one}", target.partition(":")[0].strip()
+
+
 def complaints(package: Package, wheel: Path, wheels: Mapping[str, Path]) -> Iterator[str]:
     """Yield one line for each promise about a wheel that it does not keep.
 
@@ -105,6 +117,11 @@ def complaints(package: Package, wheel: Path, wheels: Mapping[str, Path]) -> Ite
     """
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
+        targets = list(entry_points(archive))
+    for name, module in targets:
+        path = module.replace(".", "/")
+        if not inside & {f"{path}.py", f"{path}/__init__.py"}:
+            yield f"{wheel.name}: the entry point {name} names {module}, which is not in it; correct the name"
     for module in package.import_names:
         for file in ("__init__.py", "py.typed"):
             if f"{module}/{file}" not in inside:

@@ -27,6 +27,16 @@ def test_a_wheel_without_the_type_marker_fails(toy: Toy, capsys: pytest.CaptureF
     assert "holds no roll_low/py.typed" in capsys.readouterr().out
 
 
+def test_an_entry_point_must_name_a_module_of_the_wheel(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "packages/roll-low/pyproject.toml"
+    table = '[project.entry-points."roll.toys"]\none = "roll_low.number:ONE"\n\n'
+    toy.replace(path, "[dependency-groups]", f"{table}[dependency-groups]")
+    assert check_wheels.main(["--root", str(toy.root)]) == 0
+    toy.replace(path, "roll_low.number:ONE", "roll_low.letter:A")
+    assert check_wheels.main(["--root", str(toy.root)]) == 1
+    assert "the entry point roll.toys.one names roll_low.letter" in capsys.readouterr().out
+
+
 def test_a_wheel_without_license_and_readme_fails(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     toy.replace("packages/roll-low/pyproject.toml", 'license = "Apache-2.0"\n', "")
     toy.replace("packages/roll-low/pyproject.toml", 'readme = "README.md"\n', "")
