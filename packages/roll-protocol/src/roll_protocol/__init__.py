@@ -18,6 +18,7 @@ from roll_protocol.iterator import BatchIterator
 from roll_protocol.metrics import Metric, merge_metrics, reduce_metrics
 from roll_protocol.padding import pad_dataproto_to_divisor, unpad_dataproto
 from roll_protocol.refs import register_ref_resolver
+from roll_protocol.schema import DataSchema, FieldSpec, FieldUse, field_table, field_uses
 
 __all__ = [
     "BatchIterator",
@@ -25,6 +26,9 @@ __all__ = [
     "ColumnNotFoundError",
     "ConflictError",
     "DataProto",
+    "DataSchema",
+    "FieldSpec",
+    "FieldUse",
     "Metric",
     "MetricError",
     "ProtocolError",
@@ -33,6 +37,8 @@ __all__ = [
     "SchemaError",
     "StorageError",
     "UnresolvedReferenceError",
+    "field_table",
+    "field_uses",
     "merge_metrics",
     "object_array",
     "pad_dataproto_to_divisor",

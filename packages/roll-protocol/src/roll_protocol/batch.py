@@ -21,10 +21,12 @@ from roll_protocol.lent import raw
 from roll_protocol.metrics import same_metrics
 from roll_protocol.padding import Padding
 from roll_protocol.refs import resolve_refs
+from roll_protocol.storage import Storage
+from roll_protocol.summary import Summaries
 from roll_protocol.wire import boxed, pack_array, pack_tensor, unpack_array, unpack_tensor
 
 
-class DataProto(Fields, Joins, Padding, Groups, Iterators):
+class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
     """A batch of rows: tensor columns, array columns, and meta data of the whole.
 
     Args:
@@ -163,19 +165,6 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators):
         raise RowIndexError(
             f"a batch is indexed by a column name, a row number, a slice, a list or a mask, not by {index!r:.60}"
         )
-
-    def _lend(self, name: str) -> Tensor | Array:
-        column = self._column(name)
-        if name not in self._frozen:
-            return column
-        if name in self._tensors:
-            assert self.batch is not None
-            tensor = self.batch[name]
-            self._tensors[name] = tensor
-            return tensor
-        array = self.non_tensor_batch[name]
-        self._arrays[name] = array
-        return array
 
     def __eq__(self, other: object) -> bool:
         """Tell whether two batches have equal columns, rows, identities and meta data; NaN equals NaN."""
