@@ -115,25 +115,33 @@ def complaints(package: Package, wheel: Path, wheels: Mapping[str, Path]) -> Ite
         wheel: the wheel.
         wheels: all wheels of the workspace, by package name.
     """
+    for line in (*_missing_files(package, wheel), *_missing_metadata(package, wheel)):
+        yield f"{wheel.name}: {line}"
+    for requirement in required(wheel):
+        operators = {one.operator for one in requirement.specifier}
+        bounded = operators & {"<", "<=", "==", "~="} and operators & {">", ">=", "==", "~="}
+        if canonicalize_name(requirement.name) in wheels and not bounded:
+            yield f"{wheel.name}: requires '{requirement}' without both bounds; write it as '>=X.Y,<X.Z'"
+
+
+def _missing_files(package: Package, wheel: Path) -> Iterator[str]:
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
         targets = list(entry_points(archive))
     for name, module in targets:
         path = module.replace(".", "/")
         if not inside & {f"{path}.py", f"{path}/__init__.py"}:
-            yield f"{wheel.name}: the entry point {name} names {module}, which is not in it; correct the name"
+            yield f"the entry point {name} names {module}, which is not in it; correct the name"
     for module in package.import_names:
         for file in ("__init__.py", "py.typed"):
             if f"{module}/{file}" not in inside:
-                yield f"{wheel.name}: holds no {module}/{file}; add it to src/ or to the build settings"
-    for requirement in required(wheel):
-        operators = {one.operator for one in requirement.specifier}
-        bounded = operators & {"<", "<=", "==", "~="} and operators & {">", ">=", "==", "~="}
-        if canonicalize_name(requirement.name) in wheels and not bounded:
-            yield f"{wheel.name}: requires '{requirement}' without both bounds; write it as '>=X.Y,<X.Z'"
+                yield f"holds no {module}/{file}; add it to src/ or to the build settings"
+
+
+def _missing_metadata(package: Package, wheel: Path) -> Iterator[str]:
     metadata = read_metadata(wheel)
     for header in ("Summary", "Requires-Python", "License-Expression"):
         if not metadata[header]:
-            yield f"{wheel.name}: has no {header}; add it to [project] of {package.name}/pyproject.toml"
+            yield f"has no {header}; add it to [project] of {package.name}/pyproject.toml"
     if not str(metadata.get_payload()).strip():
-        yield f"{wheel.name}: shows no README; name it in [project] of {package.name}/pyproject.toml"
+        yield f"shows no README; name it in [project] of {package.name}/pyproject.toml"
