@@ -13,9 +13,11 @@ from roll_dispatch.errors import (
     TopologyError,
 )
 from roll_dispatch.kinds import register_splittable
+from roll_dispatch.microbatches import MicroBatchPlan, plan_micro_batches
 from roll_dispatch.modes import Dispatch, register_dispatch
 from roll_dispatch.rank_info import RankInfo
 from roll_dispatch.register import Execute, Route, register, registered_methods
+from roll_dispatch.simulate import Received, Simulation, simulate
 from roll_dispatch.topology import Topology
 
 __all__ = [
@@ -29,9 +31,12 @@ __all__ = [
     "DispatchError",
     "Division",
     "Execute",
+    "MicroBatchPlan",
     "RankInfo",
+    "Received",
     "RegisterError",
     "Route",
+    "Simulation",
     "Split",
     "SplitError",
     "Topology",
@@ -40,9 +45,11 @@ __all__ = [
     "check_arguments",
     "collect",
     "plan_call",
+    "plan_micro_batches",
     "register",
     "register_dispatch",
     "register_splittable",
     "registered_methods",
+    "simulate",
     "split",
 ]

@@ -70,10 +70,9 @@ def balance(
         costs: one per row, finite and not negative, such as its number of tokens.
         parts: number of parts.
         equal_counts: whether parts have equally many rows, within one.
-        method: "kk" (Karmarkar-Karp differencing, or the greedy result where that is better), "greedy"
-            (largest
-            row first to the least loaded part; for 100,000 rows), or "auto": "kk" while rows x parts is
-            small.
+        method: "greedy" (largest row first, to the least loaded part; for 100,000 rows), "kk"
+            (Karmarkar-Karp differencing, or the greedy result where that is better), or "auto": "kk" while
+            rows x parts is small.
 
     Returns:
         The groups, with their loads and the way back.

@@ -48,6 +48,11 @@ class Call:
         counts = self._parts.rows
         return None if counts is None else [*counts, *[0] * (len(self.parts) - len(counts))]
 
+    @property
+    def note(self) -> str:
+        """What happens to the result beyond joining, a clause; empty for nothing."""
+        return "" if self._parts.back is None else self._parts.back.words
+
     def collect(self, outputs: Mapping[int, object] | Sequence[object]) -> object:
         """Return the result of the call.
 

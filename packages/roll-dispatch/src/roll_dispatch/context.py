@@ -1,7 +1,7 @@
 """What the functions of a mode are told, and what they give."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from roll_dispatch.collect import Outputs
 from roll_dispatch.record import Record
@@ -21,6 +21,9 @@ class Context(Record):
 
 class WayBack(Protocol):
     """How a result is brought back to the rows of the caller, where the arguments of the call decide it."""
+
+    words: ClassVar[str]
+    """What happens on the way back, a clause."""
 
     def outputs(self, mode: str, outputs: Outputs) -> Outputs:
         """Return the outputs without what was added to fill the parts."""

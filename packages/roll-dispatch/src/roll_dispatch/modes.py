@@ -22,16 +22,19 @@ def _per_rank(context: Context, args: Args, kwargs: Kwargs) -> Parts:
     return Parts(per_rank(context.mode, context.topology.world_size, args, kwargs, names=context.names))
 
 
-def _listed(context: Context, outputs: Outputs) -> object:
+def listed(context: Context, outputs: Outputs) -> object:
+    """Return the outputs of the answering ranks, as they are."""
     return list(outputs.values())
 
 
-def _only(context: Context, outputs: Outputs) -> object:
+def only(context: Context, outputs: Outputs) -> object:
+    """Return the output of the one answering rank."""
     (output,) = outputs.values()
     return output
 
 
-def _joined(context: Context, outputs: Outputs) -> object:
+def joined(context: Context, outputs: Outputs) -> object:
+    """Return the outputs of the answering ranks as one value."""
     return join(context.mode, outputs)
 
 
@@ -91,9 +94,9 @@ class Dispatch(Record):
         named = " x ".join(axes)
         return cls(
             name=f"over({', '.join(axes)})",
-            summary=f"Rows are split over {named}, shared by ranks that differ elsewhere; one of each answers.",
+            summary=f"Rows are split over {named}, shared by ranks that differ elsewhere; one each answers.",
             split=RowSplit(axes=axes),
-            collect=_joined,
+            collect=joined,
             collecting=Answering(axes=axes),
         )
 
@@ -109,7 +112,7 @@ class Dispatch(Record):
             name=f"direct({', '.join(axes)})" if axes else "DIRECT",
             summary=f"The caller gives {target} per row; the rows of the result are in the caller's order.",
             split=DirectSplit(axes=axes),
-            collect=_joined,
+            collect=joined,
             collecting=Answering(axes=axes),
             needs_call=True,
         )
@@ -127,9 +130,9 @@ class Dispatch(Record):
         named = cost if isinstance(cost, str) else getattr(cost, "__name__", repr(cost))
         return cls(
             name=f"balanced({named})",
-            summary="Rows are divided over DP ranks by cost ; their peers share them; order is kept.",
+            summary="Rows are divided over DP ranks by cost; their peers share them; the order is kept.",
             split=BalancedSplit(cost=cost, equal_counts=equal_counts, method=method),
-            collect=_joined,
+            collect=joined,
             collecting=Answering(),
             needs_call=True,
         )
@@ -168,7 +171,7 @@ class Dispatch(Record):
         changes = {option: value for option, value in given.items() if value is not None}
         fields = self.split.fields if isinstance(self.split, Record) else ()
         for option in changes:
-            if option not in fields or (option == "pad" and self.collect is not _joined):
+            if option not in fields or (option == "pad" and self.collect is not joined):
                 raise RegisterError(
                     f"{self.name} has no {option}=, only modes that cut rows evenly and join them have"
                 )
@@ -209,42 +212,42 @@ def _builtin(
 Dispatch.ONE_TO_ALL = _builtin(
     "ONE_TO_ALL",
     _undivided,
-    _listed,
+    listed,
     every_rank,
     "Every rank receives the same arguments; the result lists the output of every rank.",
 )
 Dispatch.ONE_TO_ALL_ONE = _builtin(
     "ONE_TO_ALL_ONE",
     _undivided,
-    _only,
+    only,
     rank_zero,
     "Every rank receives the same arguments; the result is the output of rank 0.",
 )
 Dispatch.ALL_TO_ALL = _builtin(
     "ALL_TO_ALL",
     _per_rank,
-    _listed,
+    listed,
     every_rank,
     "Rank i receives item i of each argument; the result lists the output of every rank.",
 )
 Dispatch.DP_MP_COMPUTE = _builtin(
     "DP_MP_COMPUTE",
     RowSplit(),
-    _joined,
+    joined,
     Answering(),
     "Rows are split over DP ranks and shared by their TP, PP and CP peers; one rank of each answers.",
 )
 Dispatch.DP_MP_DISPATCH_FIRST = _builtin(
     "DP_MP_DISPATCH_FIRST",
     RowSplit(first_only=True),
-    _joined,
+    joined,
     Answering(),
     "Rows go to the first rank of each DP rank, its peers receive none; one rank of each answers.",
 )
 Dispatch.DP_MP_DISPATCH_FIRST_COLLECT_ALL = _builtin(
     "DP_MP_DISPATCH_FIRST_COLLECT_ALL",
     RowSplit(first_only=True),
-    _listed,
+    listed,
     every_rank,
     "Rows go to the first rank of each DP rank; the result lists the output of every rank.",
 )

@@ -1,5 +1,7 @@
 """The ways back: padding taken off, and rows put back in the caller's order."""
 
+from typing import ClassVar
+
 from roll_dispatch.collect import Outputs, common_kind
 from roll_dispatch.errors import CollectError
 from roll_dispatch.kinds import Kind, kind_of
@@ -13,6 +15,8 @@ class Trim(Record):
     """Number of rows of every part, repeated ones included."""
     kept: tuple[int, ...]
     """Number of rows that each rank's output keeps."""
+
+    words: ClassVar[str] = "repeated rows are taken off"
 
     def outputs(self, mode: str, outputs: Outputs) -> Outputs:
         """Return the outputs cut to the rows of the caller.
@@ -38,6 +42,8 @@ class Reorder(Record):
     """For each row of the caller, its place in the joined result."""
     counts: tuple[int, ...]
     """Number of rows that each rank worked on."""
+
+    words: ClassVar[str] = "rows are put back in the caller's order"
 
     def outputs(self, mode: str, outputs: Outputs) -> Outputs:
         """Return the outputs as they are."""
