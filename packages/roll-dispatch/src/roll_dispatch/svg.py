@@ -11,6 +11,9 @@ CHIP, GAP, PAD = 22, 4, 14
 CARD_HEIGHT = 66
 SHOWN = 8
 """Row chips that a card shows before it says how many more there are."""
+ROWS_SHOWN = 16
+LEFT, TOP = PAD + CHIP + 90.0, 92.0
+"""Where the panels begin."""
 COLOURS = ("#8ecae6", "#ffb703", "#a7c957", "#e5989b", "#b8b8ff", "#f4a261", "#80cbc4", "#d4a373")
 INK, MUTED, ANSWER = "#1d2733", "#6b7785", "#d62828"
 
@@ -54,6 +57,12 @@ class Picture:
             f'fill="none" stroke="{colour}" stroke-width="1.8" marker-end="url(#head)"/>'
         )
 
+    def line(self, x: float, y: float, to_x: float, to_y: float, *, colour: str) -> None:
+        """Draw a straight line."""
+        self.shapes.append(
+            f'<path d="M {x:.0f} {y:.0f} L {to_x:.0f} {to_y:.0f}" stroke="{colour}" stroke-width="1.8"/>'
+        )
+
     def chips(self, x: float, y: float, rows: Sequence[int], colours: dict[int, str]) -> None:
         """Draw rows as coloured squares with their numbers."""
         for place, row in enumerate(rows[:SHOWN]):
@@ -78,20 +87,76 @@ class Picture:
 def draw(told: Explanation) -> str:
     """Return an explanation as SVG: rows on the left, ranks by DP rank, the result on the right."""
     picture = Picture()
-    picture.text(PAD, 28, f"{told.mode.name}", size=18)
+    picture.text(PAD, 28, told.mode.name, size=18)
     picture.text(PAD, 48, told.mode.summary, colour=MUTED)
-    rows = sorted({row for received in told.received for row in received or ()})
+    picture.text(LEFT, TOP - 10, "ranks (red: this rank answers)", size=13)
     colours = _colours(told)
-    top, left = 92.0, PAD + CHIP + 78.0
-    cards = _draw_ranks(picture, told, colours, left=left, top=top)
-    picture.text(PAD, top - 10, "rows", size=13)
-    for place, row in enumerate(rows[:40]):
-        y = top + place * (CHIP + GAP)
-        picture.box(PAD, y, CHIP, CHIP, fill=colours.get(row, "#eceff1"), stroke="#ffffff")
-        picture.text(PAD + CHIP / 2, y + 15, str(row), size=11, middle=True)
-    _draw_inputs(picture, told, left=left, top=top, cards=cards)
-    _draw_result(picture, told, colours, cards, top=top)
+    grid = Grid(told)
+    grid.draw_panels(picture)
+    _draw_rows(picture, told, colours, grid)
+    _draw_result(picture, told, colours, grid)
+    grid.draw_cards(picture, told, colours)
     return str(picture)
+
+
+class Grid:
+    """Where the card of each rank stands: a panel per DP rank, in it pipeline stages below one another."""
+
+    def __init__(self, told: Explanation) -> None:
+        sizes = told.topology.sizes
+        widest = max((min(len(rows or ()), SHOWN + 1) for rows in told.received), default=0)
+        self.card_width = max(108.0, widest * (CHIP + GAP) + 2 * GAP + 8)
+        self.panel_width = sizes["tp"] * sizes["cp"] * (self.card_width + GAP) + 16
+        self.panel_height = sizes["pp"] * (CARD_HEIGHT + GAP) + 32
+        self.num_panels = sizes["dp"]
+        self.num_tp = sizes["tp"]
+
+    @property
+    def height(self) -> float:
+        """Height of all panels together."""
+        return self.num_panels * (self.panel_height + 12) - 12
+
+    @property
+    def right(self) -> float:
+        """The right edge of the panels."""
+        return LEFT + self.panel_width
+
+    def column(self, info: RankInfo) -> int:
+        """Return how many cards stand to the left of a rank's."""
+        return info.cp_rank * self.num_tp + info.tp_rank
+
+    def panel_top(self, dp: int) -> float:
+        """Return the top of the panel of a DP rank."""
+        return TOP + dp * (self.panel_height + 12)
+
+    def card(self, info: RankInfo) -> tuple[float, float]:
+        """Return the left top corner of the card of a rank."""
+        x = LEFT + 10 + self.column(info) * (self.card_width + GAP)
+        return x, self.panel_top(info.dp_rank) + 26 + info.pp_rank * (CARD_HEIGHT + GAP)
+
+    def draw_panels(self, picture: Picture) -> None:
+        """Draw the panels."""
+        for dp in range(self.num_panels):
+            y = self.panel_top(dp)
+            picture.box(LEFT, y, self.panel_width, self.panel_height, fill="#f6f8fa", stroke="#d0d7de")
+            picture.text(LEFT + 10, y + 18, f"dp {dp}", colour=MUTED)
+
+    def draw_cards(self, picture: Picture, told: Explanation, colours: dict[int, str]) -> None:
+        """Draw the card of each rank, over the arrows that pass behind."""
+        axes = [axis for axis in AXES if told.topology.sizes[axis] > 1]
+        for info in told.topology:
+            x, y = self.card(info)
+            rows, answers = told.received[info.rank], info.rank in told.answering
+            fill, stroke = "#ffffff" if rows is not None else "#eceff1", ANSWER if answers else "#b0bec5"
+            picture.box(x, y, self.card_width, CARD_HEIGHT, fill=fill, stroke=stroke, bold=answers)
+            picture.text(x + 8, y + 16, f"rank {info.rank}")
+            place = " ".join(f"{axis}{coordinate(info, axis)}" for axis in axes)
+            picture.text(x + 8, y + 30, place, size=10, colour=MUTED)
+            if rows:
+                picture.chips(x + 8, y + CARD_HEIGHT - CHIP - 7, rows, colours)
+            else:
+                words = "not called" if rows is None else "no rows"
+                picture.text(x + 8, y + 52, words, size=11, colour=MUTED)
 
 
 def _colours(told: Explanation) -> dict[int, str]:
@@ -106,85 +171,41 @@ def _colours(told: Explanation) -> dict[int, str]:
     return colours
 
 
-Cards = dict[int, tuple[float, float, float]]
-"""Left, middle height and right of the card of each rank."""
+def _draw_rows(picture: Picture, told: Explanation, colours: dict[int, str], grid: Grid) -> None:
+    """Draw the caller's rows, with an arrow to each DP rank that receives any."""
+    rows = sorted(colours)
+    shown = {row: TOP + place * (CHIP + GAP) for place, row in enumerate(rows[:ROWS_SHOWN])}
+    picture.text(PAD, TOP - 10, "rows", size=13)
+    for row, y in shown.items():
+        picture.chips(PAD, y, [row], colours)
+    bottom = TOP + len(shown) * (CHIP + GAP)
+    if len(rows) > len(shown):
+        picture.text(PAD, bottom + 15, f"+{len(rows) - len(shown)}", size=11, colour=MUTED)
+    for dp in range(grid.num_panels):
+        held = {row for info in told.topology if info.dp_rank == dp for row in told.received[info.rank] or ()}
+        heights = [shown.get(row, bottom) + CHIP / 2 for row in held]
+        if heights:
+            middle = grid.panel_top(dp) + grid.panel_height / 2
+            picture.arrow(PAD + CHIP + 6, sum(heights) / len(heights), LEFT - 3, middle, colour=MUTED)
 
 
-def _draw_ranks(
-    picture: Picture, told: Explanation, colours: dict[int, str], *, left: float, top: float
-) -> Cards:
-    widest = max((min(len(rows or ()), SHOWN + 1) for rows in told.received), default=0)
-    width = max(108.0, widest * (CHIP + GAP) + 2 * GAP + 8)
-    sizes = told.topology.sizes
-    across, down = sizes["tp"] * sizes["cp"], sizes["pp"]
-    cards: Cards = {}
-    panel_height = down * (CARD_HEIGHT + GAP) + 32
-    for dp in range(sizes["dp"]):
-        y = top + dp * (panel_height + 12)
-        picture.box(left, y, across * (width + GAP) + 16, panel_height, fill="#f6f8fa", stroke="#d0d7de")
-        picture.text(left + 10, y + 18, f"dp {dp}", colour=MUTED)
-        for info in told.topology:
-            if info.dp_rank == dp:
-                column = info.cp_rank * sizes["tp"] + info.tp_rank
-                x, card_y = left + 10 + column * (width + GAP), y + 26 + info.pp_rank * (CARD_HEIGHT + GAP)
-                _draw_card(picture, told, info, colours, x=x, y=card_y, width=width)
-                cards[info.rank] = (x, card_y + CARD_HEIGHT / 2, x + width)
-    return cards
-
-
-def _draw_card(
-    picture: Picture,
-    told: Explanation,
-    info: RankInfo,
-    colours: dict[int, str],
-    *,
-    x: float,
-    y: float,
-    width: float,
-) -> None:
-    rows, answers = told.received[info.rank], info.rank in told.answering
-    fill = "#ffffff" if rows is not None else "#eceff1"
-    picture.box(x, y, width, CARD_HEIGHT, fill=fill, stroke=ANSWER if answers else "#b0bec5", bold=answers)
-    place = " ".join(f"{axis}{coordinate(info, axis)}" for axis in AXES if told.topology.sizes[axis] > 1)
-    picture.text(x + 8, y + 16, f"rank {info.rank}", size=12)
-    picture.text(x + 8, y + 30, place, size=10, colour=MUTED)
-    if rows:
-        picture.chips(x + 8, y + CARD_HEIGHT - CHIP - 7, rows, colours)
-    else:
-        picture.text(x + 8, y + 52, "not called" if rows is None else "no rows", size=11, colour=MUTED)
-
-
-def _draw_inputs(picture: Picture, told: Explanation, *, left: float, top: float, cards: Cards) -> None:
-    """Draw an arrow from the rows to each DP rank that receives any."""
-    panels: dict[int, list[float]] = {}
-    for rank, (_, middle, _) in cards.items():
-        if told.received[rank]:
-            panels.setdefault(told.topology[rank].dp_rank, []).append(middle)
-    for middles in panels.values():
-        middle = (min(middles) + max(middles)) / 2
-        picture.arrow(PAD + CHIP + 8, middle, left - 4, middle, colour=MUTED)
-    picture.grow(left, top)
-
-
-def _draw_result(
-    picture: Picture, told: Explanation, colours: dict[int, str], cards: Cards, *, top: float
-) -> None:
-    x = max(right for _, _, right in cards.values()) + 84
-    picture.text(x, top - 10, "result", size=13)
+def _draw_result(picture: Picture, told: Explanation, colours: dict[int, str], grid: Grid) -> None:
+    """Draw what the result is made of, with an arrow from each answering rank."""
+    x = grid.right + 90
+    step = max(52.0, grid.height / max(1, len(told.answering)))
+    picture.text(x, TOP - 10, "result", size=13)
     for place, (rank, rows) in enumerate(told.answers.items()):
-        y = top + place * (CARD_HEIGHT - 8)
-        picture.box(
-            x,
-            y,
-            90.0 + (min(len(rows), SHOWN + 1) * (CHIP + GAP) if told.joins else 40),
-            44,
-            fill="#ffffff",
-            stroke=ANSWER,
-        )
-        picture.text(x + 8, y + 27, f"from rank {rank}" if told.joins else f"output of rank {rank}", size=11)
+        y = TOP + (place + 0.5) * step - 22
+        chips = min(len(rows), SHOWN + 1) * (CHIP + GAP) if told.joins else 40
+        picture.box(x, y, 96.0 + chips, 44, fill="#ffffff", stroke=ANSWER)
+        picture.text(x + 8, y + 27, f"{'from' if told.joins else 'output of'} rank {rank}", size=11)
         if told.joins:
-            picture.chips(x + 86, y + 11, rows, colours)
-        _, middle, right = cards[rank]
-        picture.arrow(right + 2, middle, x - 3, y + 22, colour=ANSWER)
+            picture.chips(x + 90, y + 11, rows, colours)
+        info = told.topology[rank]
+        left, top = grid.card(info)
+        middle = top + CARD_HEIGHT / 2 - 20 + 7 * (grid.column(info) % 7)
+        picture.line(left + grid.card_width, middle, grid.right, middle, colour=ANSWER)
+        picture.arrow(grid.right, middle, x - 2, y + 22, colour=ANSWER)
     if told.note:
-        picture.text(x, top + len(told.answering) * (CARD_HEIGHT - 8) + 12, told.note, size=11, colour=MUTED)
+        bottom = TOP + len(told.answering) * step
+        picture.text(x, bottom + 14, told.note, size=11, colour=MUTED)
