@@ -14,6 +14,7 @@ from roll_executor.host import Header, Status
 from roll_executor.pending import OpenCall, PendingResult
 from roll_executor.stats import MethodStats, Stats
 from roll_executor.stream import ResultStream
+from roll_executor.watch import watch
 from roll_executor.worker_config import WorkerConfig, environment_of
 from roll_executor.workers import Launch, Ticket, Workers
 from roll_resources import Allocation, ResourceManager
@@ -109,9 +110,9 @@ class Cluster:
             TopologyError: if the workers' coordinates do not fit together.
         """
         with self._lock:
-            if self._initializing is not None:
-                self._initializing.finish()
-                self._initializing = None
+            call, self._initializing = self._initializing, None
+            if call is not None and not call.delivered:
+                call.finish()  # a failure that nobody has seen surfaces here, once
             return self._topology
 
     @property
@@ -203,8 +204,7 @@ class Cluster:
         if bound.kind == "generator":
             return self._stream(bound, args, given)
         call = self._run(method, bound.route, args, given, timeout_s=timeout_s)
-        pending = PendingResult(call)
-        return pending.result() if blocking else pending
+        return call.result() if blocking else PendingResult(call)
 
     def execute_all_async(
         self, method: str, *args: Any, **kwargs: Any
@@ -214,7 +214,7 @@ class Cluster:
 
     def execute_all_sync(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:  # Any: the user's method
         """Run the same call of any public method on every rank; return the results in rank order."""
-        return self.execute_all_async(method, *args, **kwargs).values()
+        return self._run(_public(method), _EVERYWHERE, args, kwargs).values()
 
     def execute_all(self, method: str, *args: Any, **kwargs: Any) -> PendingResult:  # Any: the user's method
         """Same as ``execute_all_async``."""
@@ -315,6 +315,7 @@ class Cluster:
             return
         self._closed = True
         allocation, self._allocation = self._allocation, None
+        watch.forget(self._workers)
         if allocation is not None:
             self._workers.close()
             allocation.release()

@@ -124,7 +124,9 @@ class Host:
         try:
             args, kwargs = self._before(header, args, kwargs)
             try:
-                yield from getattr(self.worker, header.method)(*args, **kwargs)
+                # Not "yield from": Ray sends values into generators, which a user's plain iterator cannot take.
+                for item in getattr(self.worker, header.method)(*args, **kwargs):  # noqa: UP028
+                    yield item
             finally:
                 self._after(header)
         except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError

@@ -17,6 +17,7 @@ from roll_executor.host import Header, Host, Status
 from roll_executor.place import WorkerPlace
 from roll_executor.rendezvous import HeldPort
 from roll_executor.workers import Launch, Outcome, Ticket
+from roll_resources import Placement
 
 
 class LocalRef:
@@ -254,26 +255,33 @@ class LocalWorkers:
 
 
 def launch(order: Launch) -> LocalWorkers:
-    """Build all workers of a cluster here."""
-    held = HeldPort("127.0.0.1")
-    placements = order.allocation.placements
-    hosts, wheres = [], []
-    for placement in placements:
-        place = WorkerPlace(
-            cluster_name=order.name,
-            rank=placement.rank,
-            world_size=len(placements),
-            local_rank=placement.local_rank,
-            master_addr="127.0.0.1",
-            master_port=held.port,
-            device_ids=tuple(device.global_id for device in placement.devices),
-            node="local",
-        )
-        config = Packed(order.config).unpack()
-        hosts.append(Host(lambda config=config: order.worker_cls(config), place=place, pid=os.getpid()))  # type: ignore[misc]  # the default binds this round's value
-        wheres.append(Where(cluster=order.name, rank=placement.rank, node="local", pid=os.getpid()))
-    held.release()
+    """Build all workers of a cluster here.
+
+    Raises:
+        WorkerStartError: if a constructor raises.
+    """
+    with HeldPort("127.0.0.1") as held:
+        hosts = [_build(order, placement, held.port) for placement in order.allocation.placements]
+    wheres = [
+        Where(cluster=order.name, rank=host.place.rank, node=host.place.node, pid=os.getpid())
+        for host in hosts
+    ]
     return LocalWorkers(hosts, wheres=wheres, is_async=order.is_async)
+
+
+def _build(order: Launch, placement: Placement, master_port: int) -> Host:
+    place = WorkerPlace(
+        cluster_name=order.name,
+        rank=placement.rank,
+        world_size=len(order.allocation.placements),
+        local_rank=placement.local_rank,
+        master_addr="127.0.0.1",
+        master_port=master_port,
+        device_ids=tuple(device.global_id for device in placement.devices),
+        node="local",
+    )
+    config = Packed(order.config).unpack()
+    return Host(lambda: order.worker_cls(config), place=place, pid=os.getpid())
 
 
 def resolve(refs: Sequence[object], *, timeout_s: float | None = None) -> list[object]:

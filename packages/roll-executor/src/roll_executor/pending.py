@@ -11,6 +11,7 @@ from roll_dispatch import Call
 from roll_executor.errors import CallTimeoutError, WorkerError
 from roll_executor.host import Status
 from roll_executor.release import release_peers, timed_out
+from roll_executor.watch import watch
 from roll_executor.workers import Ticket, Workers
 
 _owners: "WeakValueDictionary[object, PendingResult]" = WeakValueDictionary()
@@ -51,6 +52,9 @@ class OpenCall:
         self._lock = threading.Lock()
         self._outputs: dict[int, Any] | None = None  # Any: outputs of the user's own method
         self._error: WorkerError | None = None
+        self._told = False
+        self.delivered = False
+        """Whether somebody has seen the end."""
 
     @property
     def ended(self) -> bool:
@@ -69,11 +73,23 @@ class OpenCall:
             WorkerError: if the call failed on any rank, or passed its own deadline.
         """
         with self._lock:
-            if self._error is not None:
-                raise self._error
-            if self._outputs is None:
-                self._outputs = self._wait(timeout_s)
-            return self._outputs
+            try:
+                if self._error is not None:
+                    raise self._error
+                if self._outputs is None:
+                    self._outputs = self._wait(timeout_s)
+                return self._outputs
+            finally:
+                self.delivered = self.ended
+
+    def result(self, timeout_s: float | None = None) -> Any:  # Any: result of the user's own method
+        """Return the joined result; see ``finish``."""
+        return self.plan.collect(self.finish(timeout_s))
+
+    def values(self, timeout_s: float | None = None) -> list[Any]:  # Any: outputs of the user's own method
+        """Return the outputs of the collecting ranks in join order; see ``finish``."""
+        outputs = self.finish(timeout_s)
+        return [outputs[rank] for rank in self.plan.collecting_ranks]
 
     def _wait(self, timeout_s: float | None) -> dict[int, Any]:  # Any: outputs of the user's own method
         left = None if self.timeout_s is None else max(0.0, self._began + self.timeout_s - time.monotonic())
@@ -86,13 +102,45 @@ class OpenCall:
             self._fail(timed_out(self))
         except WorkerError as first:
             self._fail(release_peers(self, first))
-        self._on_end(statuses, time.monotonic() - self._began)
+        self._note_end(statuses)
         return outputs
 
+    def look(self) -> bool:
+        """Note without waiting whether the call has failed or is late, and release its ranks if so.
+
+        Returns:
+            Whether nothing more can happen to the call.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False  # somebody waits for the call and sees to it
+        try:
+            if self.ended:
+                return True
+            outcomes = self.workers.outcomes(self.tickets, 0.0)
+            failed = [outcome for outcome in outcomes.values() if isinstance(outcome, WorkerError)]
+            if failed:
+                self._note(release_peers(self, failed[0]))
+            elif None not in outcomes.values():
+                self._note_end({rank: o for rank, o in outcomes.items() if isinstance(o, Status)})
+                return True
+            elif self.timeout_s is not None and time.monotonic() > self._began + self.timeout_s:
+                self._note(timed_out(self))
+            return self.ended
+        finally:
+            self._lock.release()
+
     def _fail(self, error: WorkerError) -> NoReturn:
-        self._error = error
-        self._on_end(None, time.monotonic() - self._began)
+        self._note(error)
         raise error from error.original
+
+    def _note(self, error: WorkerError) -> None:
+        self._error = error
+        self._note_end(None)
+
+    def _note_end(self, statuses: dict[int, Status] | None) -> None:
+        if not self._told:
+            self._told = True
+            self._on_end(statuses, time.monotonic() - self._began)
 
     def _impatient(self, timeout_s: float | None) -> CallTimeoutError:
         outcomes = self.workers.outcomes(self.tickets, 0.0)
@@ -119,6 +167,8 @@ class PendingResult(list[Any]):  # Any: each runtime's own kind of reference
         """References of every rank that was called, by rank."""
         for reference in self.all_refs:
             _owners[reference] = self
+        if not call.ended:
+            watch.add(call)
 
     def result(
         self, timeout_s: float | None = None
@@ -129,12 +179,11 @@ class PendingResult(list[Any]):  # Any: each runtime's own kind of reference
             WorkerError: if any rank failed.
             CallTimeoutError: if the call is not done within ``timeout_s``.
         """
-        return self._call.plan.collect(self._call.finish(timeout_s))
+        return self._call.result(timeout_s)
 
     def values(self, timeout_s: float | None = None) -> list[Any]:  # Any: outputs of the user's own method
         """Return the outputs of the collecting ranks in join order, not joined."""
-        outputs = self._call.finish(timeout_s)
-        return [outputs[rank] for rank in self._call.plan.collecting_ranks]
+        return self._call.values(timeout_s)
 
     def __await__(self) -> Generator[Any, None, Any]:  # Any: as result()
         return asyncio.to_thread(self.result).__await__()

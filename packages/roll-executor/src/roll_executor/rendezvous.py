@@ -24,6 +24,12 @@ class HeldPort:
         if sys.platform != "linux":
             self.release()
 
+    def __enter__(self) -> "HeldPort":
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.release()
+
     def release(self) -> None:
         """Let the port go; twice does nothing."""
         held, self._socket = self._socket, None

@@ -101,7 +101,9 @@ class SyncActor(Actor):
 
     def stream(self, header: Header, /, *args: Any, **kwargs: Any) -> Iterator[Any]:  # Any: the user's method
         """Run one generator method."""
-        yield from self.host.stream(header, args, kwargs)
+        # Not "yield from": Ray sends values into generators, which a user's plain iterator cannot take.
+        for item in self.host.stream(header, args, kwargs):  # noqa: UP028
+            yield item
 
 
 class AsyncActor(Actor):

@@ -8,6 +8,7 @@ import ray
 from ray import cloudpickle
 
 from roll_executor.errors import ExecutorError, Where, WorkerStartError
+from roll_executor.importable import modules_to_ship
 from roll_executor.on_ray.actor import AsyncActor, Blueprint, Facts, SyncActor
 from roll_executor.on_ray.failures import translate
 from roll_executor.on_ray.workers import RayWorkers
@@ -69,6 +70,8 @@ def _prepare(order: Launch, actors: list[Any]) -> list[Facts]:  # Any: see RayWo
 def _build(
     order: Launch, allocation: RayAllocation, actors: list[Any], facts: list[Facts]
 ) -> None:  # Any: see RayWorkers
+    for module in modules_to_ship(order.worker_cls):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # Ray leaves it untyped
     parts = Blueprint(worker_cls=order.worker_cls, config=order.config)
     blueprint = ray.put(cloudpickle.dumps(parts))  # type: ignore[no-untyped-call]  # Ray leaves it untyped
     calls = []

@@ -1,0 +1,38 @@
+"""One Ray for a whole test session."""
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import ray
+
+
+@contextmanager
+def running_ray(
+    *, num_cpus: int, num_gpus: int = 0, resources: Mapping[str, float] | None = None
+) -> Iterator[str]:
+    """Start a Ray on this machine for the length of a block, or use the one that this process has.
+
+    Yields:
+        Its address.
+    """
+    if ray.is_initialized():
+        yield ray.get_runtime_context().gcs_address
+        return
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # otherwise Ray writes a token into the home directory
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own warnings are not about us
+        ray.init(
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            resources=dict(resources or {}),
+            include_dashboard=False,
+            logging_level=logging.WARNING,
+            log_to_driver=False,
+        )
+    try:
+        yield ray.get_runtime_context().gcs_address
+    finally:
+        ray.shutdown()
