@@ -2,11 +2,11 @@
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, overload
+from typing import Any, Self, cast, overload
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor
 
 from roll_protocol.columns import Array, check_array, check_name, check_tensor, object_array
@@ -20,6 +20,7 @@ from roll_protocol.joining import Joins, MetaRule
 from roll_protocol.lent import raw
 from roll_protocol.metrics import same_metrics
 from roll_protocol.padding import Padding
+from roll_protocol.ragged import jagged
 from roll_protocol.refs import resolve_refs
 from roll_protocol.storage import Storage
 from roll_protocol.summary import Summaries
@@ -39,7 +40,8 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
         ColumnError: The columns do not have one row count, or a name stands for two columns.
 
     Example:
-        >>> batch = DataProto.from_single_dict({"x": torch.arange(4), "text": object_array(["a", "b", "c", "d"])})
+        >>> batch = DataProto.from_single_dict({"x": torch.arange(4), "text": object_array(["a", "b", "c",
+        "d"])})
         >>> [len(part) for part in batch.chunk(3)]
         [2, 1, 1]
     """
@@ -61,13 +63,14 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
         for name, array in raw(non_tensor_batch or {}).items():
             if name in self._tensors:
                 raise ColumnError(
-                    f"column {name!r} is in batch and in non_tensor_batch; a name stands for one column, delete one"
+                    f"column {name!r} is in batch and in non_tensor_batch; a name stands for one "
+                    "column, delete one"
                 )
             self._put_array(check_name(name), check_array(name, array))
         if row_ids is not None:
             self.row_ids = row_ids
 
-    # -- constructors --------------------------------------------------------------------------------------------
+    # -- constructors --------------------------------------------------------------------------------------
 
     @classmethod
     def from_single_dict(
@@ -101,8 +104,13 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
             ColumnError: A column has another row count, or too few dimensions.
         """
         if operator.index(num_batch_dims) < 1:
-            raise ProtocolError(f"the rows are a batch dimension, so num_batch_dims is 1 or more, not {num_batch_dims}")
-        columns = {name: check_tensor(check_name(name), t, dims=num_batch_dims) for name, t in (tensors or {}).items()}
+            raise ProtocolError(
+                f"the rows are a batch dimension, so num_batch_dims is 1 or more, not {num_batch_dims}"
+            )
+        columns = {
+            name: check_tensor(check_name(name), t, dims=num_batch_dims)
+            for name, t in (tensors or {}).items()
+        }
         out = cls(meta_info=meta_info)
         if columns:
             size = next(iter(columns.values())).shape[:num_batch_dims]
@@ -111,7 +119,9 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
             out._put(name, tensor)
         for name, values in (non_tensors or {}).items():
             if name in columns:
-                raise ColumnError(f"column {name!r} is in tensors and in non_tensors; a name stands for one column")
+                raise ColumnError(
+                    f"column {name!r} is in tensors and in non_tensors; a name stands for one column"
+                )
             out._put(name, values if isinstance(values, np.ndarray) else _rows_of(name, values))
         return out
 
@@ -124,9 +134,9 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
         """Return a batch of one dictionary a row.
 
         Args:
-            rows: Dictionaries with the same names. Tensors of one shape and dtype become a tensor column; tensors that differ in
-                their first dimension only become a jagged one; numbers (int, float, bool) become a tensor column of shape
-                [rows]; anything else an object column.
+            rows: Dictionaries with the same names. Tensors of one shape and dtype become a tensor column;
+                tensors that differ in their first dimension only become a jagged one; numbers (int, float,
+                bool) become a tensor column of shape [rows]; anything else an object column.
 
         Raises:
             ColumnError: A row lacks a name that another has.
@@ -141,7 +151,7 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
             out._put(name, _column_of([row[name] for row in rows]))
         return out
 
-    # -- items ---------------------------------------------------------------------------------------------------
+    # -- items ---------------------------------------------------------------------------------------------
 
     @overload
     def __getitem__(self, index: str) -> Tensor | Array: ...
@@ -150,7 +160,8 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
     def __getitem__(self, index: int | slice | list[int] | list[bool] | Array | Tensor) -> Self: ...
 
     def __getitem__(self, index: object) -> object:
-        """Return a column by its name, or rows: one by number, several by slice, list, array, tensor or mask."""
+        """Return a column by its name, or rows: one by number, several by slice, list, array, tensor or
+        mask."""
         self._sync()
         if isinstance(index, str):
             return self._lend(index)
@@ -158,12 +169,15 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
             return self.slice(index.start, index.stop, index.step)
         if isinstance(index, (bool, np.bool_)):
             raise RowIndexError(f"rows are not chosen by one bool {index}; a mask has one entry a row")
-        if isinstance(index, (int, np.integer)) or (isinstance(index, (Tensor, np.ndarray)) and index.ndim == 0):
+        if isinstance(index, (int, np.integer)) or (
+            isinstance(index, (Tensor, np.ndarray)) and index.ndim == 0
+        ):
             return self._row(index)
         if isinstance(index, (list, tuple, np.ndarray, Tensor)):
             return self._pick(self._index(index))
         raise RowIndexError(
-            f"a batch is indexed by a column name, a row number, a slice, a list or a mask, not by {index!r:.60}"
+            "a batch is indexed by a column name, a row number, a slice, a list or a mask, not by "
+            f"{index!r:.60}"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -192,12 +206,14 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
             parts.append(f"meta_info={list(self._meta)}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    # -- copies --------------------------------------------------------------------------------------------------
+    # -- copies --------------------------------------------------------------------------------------------
 
     def __reduce_ex__(self, protocol: Any) -> tuple[object, ...]:  # object declares SupportsIndex
         self._sync()
         state = (
-            {name: pack_tensor(tensor, protocol) for name, tensor in self._tensors.items()} if self._has_batch else None,
+            {name: pack_tensor(tensor, protocol) for name, tensor in self._tensors.items()}
+            if self._has_batch
+            else None,
             {name: pack_array(array, protocol) for name, array in self._arrays.items()},
             self._rows,
             boxed(self._part_meta()),
@@ -215,7 +231,7 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self.clone()
 
-    # -- references ----------------------------------------------------------------------------------------------
+    # -- references ----------------------------------------------------------------------------------------
 
     @classmethod
     def materialize_concat(
@@ -243,7 +259,7 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
                     f"reference {place} of {len(values)} stands for a {type(value).__name__} {value!r:.60}; "
                     "materialize_concat joins DataProtos, fetch other values with .result() or ray.get"
                 )
-        return cls.concat([value for value in values if isinstance(value, DataProto)], meta=meta)  # type: ignore[misc]  # subclasses mix
+        return cls.concat(cast("list[Self]", values), meta=meta)
 
 
 def _restore(cls: type[DataProto], state: tuple[Any, ...]) -> DataProto:  # see DataProto.__reduce_ex__
@@ -266,7 +282,9 @@ def _restore(cls: type[DataProto], state: tuple[Any, ...]) -> DataProto:  # see 
 
 def _rows_of(name: str, values: object) -> Array:
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Sequence):
-        raise ColumnError(f"column {name!r} is a {type(values).__name__}; give a sequence with one entry a row")
+        raise ColumnError(
+            f"column {name!r} is a {type(values).__name__}; give a sequence with one entry a row"
+        )
     return object_array(values)
 
 
@@ -278,9 +296,9 @@ def _column_of(values: list[Any]) -> Tensor | Array:  # a row may hold anything
             return object_array(values)
         if len(shapes) == 1:
             return torch.stack(values)
-        if all(shapes_ for shapes_ in shapes) and len({shape[1:] for shape in shapes}) == 1:
+        if all(shapes) and len({shape[1:] for shape in shapes}) == 1:
             offsets = torch.tensor([0, *(len(value) for value in values)]).cumsum(0)
-            return torch.nested.nested_tensor_from_jagged(torch.cat(values), offsets)  # type: ignore[no-any-return]  # untyped in torch
+            return jagged(torch.cat(values), offsets)
     if kinds in ({int}, {float}, {bool}):
         return torch.tensor(values, dtype=torch.float64 if kinds == {float} else None)
     return object_array(values)

@@ -38,7 +38,8 @@ def check_tensor(name: str, value: object, *, dims: int = 1) -> Tensor:
     if value.layout is torch.jagged:
         if value._ragged_idx != 1 or value.lengths() is not None:  # type: ignore[attr-defined]  # has no public name
             raise ColumnError(
-                f"column {name!r} is a jagged tensor that is ragged in another dimension than 1 or has holes; "
+                f"column {name!r} is a jagged tensor that is ragged in another dimension than 1 or "
+                "has holes; "
                 "rebuild it with torch.nested.nested_tensor_from_jagged(values, offsets)"
             )
     elif value.layout is not torch.strided:
@@ -54,7 +55,9 @@ def check_array(name: str, value: object) -> Array:
             "for numbers and roll_protocol.object_array(...) for one object per row"
         )
     if value.ndim == 0:
-        raise ColumnError(f"column {name!r} is a 0-d array, which has no rows; put a single value into meta_info")
+        raise ColumnError(
+            f"column {name!r} is a 0-d array, which has no rows; put a single value into meta_info"
+        )
     return value
 
 
@@ -62,7 +65,8 @@ def object_array(values: Sequence[object] | Array) -> Array:
     """Return an object array with one entry per row, whatever the entries are.
 
     Args:
-        values: Any sequence. ``np.array([[1, 2], [3, 4]], dtype=object)`` would have shape (2, 2); this has shape (2,).
+        values: Any sequence. ``np.array([[1, 2], [3, 4]], dtype=object)`` would have shape (2, 2); this has
+            shape (2,).
 
     Example:
         >>> object_array([[1, 2], [3, 4]]).shape

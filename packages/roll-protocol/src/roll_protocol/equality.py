@@ -6,12 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from roll_protocol.ragged import values_and_offsets
+
 
 def same(left: object, right: object) -> bool:
     """Tell whether two values are equal, looking into containers, arrays and tensors.
 
     Args:
-        left, right: Any values. Tensors and arrays must agree in dtype, shape and values; ``True`` is not ``1``.
+        left, right: Any values. Tensors and arrays must agree in dtype, shape and values; ``True`` is not
+            ``1``.
 
     Returns:
         True when they are equal. NaN equals NaN; two objects whose ``==`` fails or is ambiguous are unequal.
@@ -49,7 +52,7 @@ def same_tensor(left: Tensor, right: Tensor) -> bool:
     if left.dtype != right.dtype or left.layout != right.layout:
         return False
     if left.is_nested:
-        return same_tensor(left.offsets(), right.offsets()) and same_tensor(left.values(), right.values())
+        return all(map(same_tensor, values_and_offsets(left), values_and_offsets(right)))
     if left.shape != right.shape:
         return False
     left, right = left.detach(), right.detach()

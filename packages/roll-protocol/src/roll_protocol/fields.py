@@ -151,17 +151,21 @@ class Fields(Frame):
         old, new = _listed(old_keys) or [], _listed(new_keys) or []
         if len(old) != len(new):
             raise ColumnError(f"{len(old)} columns are to get {len(new)} names; give one name for each")
-        self._chosen(old, {name: None for name in self._names()}, "the batch")
+        self._chosen(old, dict.fromkeys(self._names()), "the batch")
         names = dict(zip(old, new, strict=True))
         after = [names.get(name, name) for name in self._names()]
         taken = sorted({name for name in after if after.count(name) > 1})
         if taken or len(names) != len(old):
-            raise ColumnError(f"after renaming {old} to {new} a name would stand for two columns: {taken or old}")
+            raise ColumnError(
+                f"after renaming {old} to {new} a name would stand for two columns: {taken or old}"
+            )
         return self._become_columns(names)
 
     def _become_columns(self, names: Mapping[str, str]) -> Self:
         self._fill(
-            {names.get(name, name): tensor for name, tensor in self._tensors.items()} if self._has_batch else None,
+            {names.get(name, name): tensor for name, tensor in self._tensors.items()}
+            if self._has_batch
+            else None,
             {names.get(name, name): array for name, array in self._arrays.items()},
             self._rows,
             self._meta,
@@ -173,7 +177,8 @@ class Fields(Frame):
         return self
 
     def clone(self) -> Self:
-        """Return a batch with memory of its own: tensors, arrays, the objects in them, and meta data are copied."""
+        """Return a batch with memory of its own: tensors, arrays, the objects in them, and meta data are
+        copied."""
         self._sync()
         copy = self._alias()
         copy._tensors = {name: _cloned(tensor) for name, tensor in self._tensors.items()}
@@ -185,7 +190,8 @@ class Fields(Frame):
         return copy
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> Self:
-        """Return the batch with its tensors, also those inside meta data, on a device; this one stays where it is.
+        """Return the batch with its tensors, also those inside meta data, on a device; this one stays where
+        it is.
 
         Args:
             device: As for ``torch.Tensor.to``.

@@ -19,14 +19,25 @@ METRICS = "metrics"
 class Frame:
     """Columns with one row count, row identities, padding marks and meta data.
 
-    Columns are kept in two plain dictionaries. A TensorDict and a checked dictionary are built over them when the user asks for
-    ``batch`` or ``non_tensor_batch``; from then on those are the truth, and every operation reads them again.
+    Columns are kept in two plain dictionaries. A TensorDict and a checked dictionary are built over them
+    when the user asks for ``batch`` or ``non_tensor_batch``; from then on those are the truth, and every
+    operation reads them again.
     """
 
     __slots__ = (
-        "_arrays", "_dims", "_frozen", "_has_batch", "_is_pad", "_meta", "_row_ids", "_rows", "_shown", "_stamps",
-        "_tensors", "_view",
-    )  # fmt: skip
+        "_arrays",
+        "_dims",
+        "_frozen",
+        "_has_batch",
+        "_is_pad",
+        "_meta",
+        "_row_ids",
+        "_rows",
+        "_shown",
+        "_stamps",
+        "_tensors",
+        "_view",
+    )
 
     _tensors: dict[str, Tensor]
     _arrays: dict[str, Array]
@@ -73,7 +84,7 @@ class Frame:
     def _new(self, *args: Any, **kwargs: Any) -> Self:  # the signature of _fill
         return object.__new__(type(self))._fill(*args, **kwargs)
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------
 
     def _sync(self) -> None:
         """Take over what was written through ``batch`` and ``non_tensor_batch``, and check it."""
@@ -86,11 +97,13 @@ class Frame:
 
     def _read_view(self, view: TensorDictBase) -> None:
         store = getattr(view, "_tensordict", None)
-        tensors = raw(store) if isinstance(store, Tensors) else dict(view.items())
-        for name, tensor in tensors.items():
+        entries: dict[str, Any] = (
+            raw(store) if isinstance(store, Tensors) else dict(view.items())
+        )  # checked below
+        for name, tensor in entries.items():
             if type(tensor) is not Tensor or tensor.layout is not torch.strided:
                 check_tensor(check_name(name), tensor)
-        self._tensors = tensors
+        self._tensors = entries
         self._has_batch = True
         self._rows, *dims = view.batch_size
         self._dims = tuple(dims)
@@ -109,7 +122,8 @@ class Frame:
                 )
             if name in self._tensors:
                 raise ColumnError(
-                    f"column {name!r} is in batch and in non_tensor_batch; a name stands for one column, delete one"
+                    f"column {name!r} is in batch and in non_tensor_batch; a name stands for one "
+                    "column, delete one"
                 )
         for what, marks in (("row_ids", self._row_ids), ("is_pad", self._is_pad)):
             if marks is not None and len(marks) != self._rows:
@@ -130,7 +144,7 @@ class Frame:
         """Tell whether there is only meta data."""
         return not self._has_batch and not self._arrays and self._rows == 0
 
-    # -- writing -------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------
 
     def _put(self, name: str, value: object) -> None:
         check_name(name)
@@ -188,13 +202,14 @@ class Frame:
                 self._has_batch = True
         self._frozen.discard(name)
 
-    # -- what the user sees --------------------------------------------------------------------------------------
+    # -- what the user sees --------------------------------------------------------------------------------
 
     @property
     def batch(self) -> TensorDictBase | None:
         """The tensor columns as a TensorDict, or None when there are no tensors and never were.
 
-        Writing to it writes to this batch. A column of a received batch is copied out of shared memory when it is read here.
+        Writing to it writes to this batch. A column of a received batch is copied out of shared memory when
+        it is read here.
         """
         self._sync()
         if self._view is None and self._has_batch:
@@ -224,7 +239,8 @@ class Frame:
     def _adopt(self, value: TensorDictBase) -> None:
         if not isinstance(value, TensorDictBase):
             raise ColumnError(
-                f"batch is a TensorDict or None, not {type(value).__name__}; from_dict makes one of a dictionary"
+                f"batch is a TensorDict or None, not {type(value).__name__}; from_dict makes one of a "
+                "dictionary"
             )
         if not value.batch_size:
             raise ColumnError("batch has no batch dimension; make it with TensorDict(..., batch_size=[rows])")
@@ -283,7 +299,8 @@ class Frame:
         return np.zeros(self._rows, dtype=bool) if self._is_pad is None else self._is_pad
 
     def _part_meta(self) -> dict[str, Any]:  # see _meta
-        """Return the meta data that a part gets: a shallow copy, in which each metric knows which emission it is."""
+        """Return the meta data that a part gets: a shallow copy, in which each metric knows which emission
+        it is."""
         meta = dict(self._meta)
         metrics = meta.get(METRICS)
         if isinstance(metrics, dict) and metrics:

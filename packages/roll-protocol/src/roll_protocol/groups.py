@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from roll_protocol.columns import Array
@@ -25,11 +24,13 @@ class Groups(Rows):
         """Return the rows in groups with equal values, in the order in which each value appears first.
 
         Args:
-            keys: A column, or several. NaN equals NaN; values of object columns are compared as in a dictionary.
+            keys: A column, or several. NaN equals NaN; values of object columns are compared as in a
+                dictionary.
 
         Returns:
-            Batches by value: the Python value of one column (a tuple for a row of several numbers), or the tuple of values of
-            several columns. Rows keep their order inside a group. The groups share no memory with this batch.
+            Batches by value: the Python value of one column (a tuple for a row of several numbers), or the
+            tuple of values of several columns. Rows keep their order inside a group. The groups share no
+            memory with this batch.
 
         Raises:
             ColumnError: A value cannot be a key, such as a dictionary.
@@ -94,7 +95,9 @@ def _numbers(name: str, column: Tensor | Array) -> Array:
     """Return a column of numbers or strings as an array in which equal values have one form."""
     if isinstance(column, Tensor):
         if column.is_nested:
-            raise ColumnError(f"column {name!r} is jagged, which cannot be a key; group by its lengths or by an id")
+            raise ColumnError(
+                f"column {name!r} is jagged, which cannot be a key; group by its lengths or by an id"
+            )
         tensor = column.detach().cpu().resolve_conj().resolve_neg()
         if tensor.dtype.is_floating_point and tensor.dtype.itemsize < 4:
             tensor = tensor.float()
@@ -138,7 +141,8 @@ def _key(name: str, value: object) -> Hashable:
         return _NAN
     if not isinstance(value, Hashable):
         raise ColumnError(
-            f"column {name!r} holds a {type(value).__name__}, which cannot be a key; add a column with an id and use that"
+            f"column {name!r} holds a {type(value).__name__}, which cannot be a key; add a column "
+            "with an id and use that"
         )
     return value
 
@@ -153,9 +157,13 @@ def _value(name: str, column: Tensor | Array, row: int) -> Hashable:
 def _ranks(name: str, column: Tensor | Array) -> Codes:
     """Return the place of each row's value among all values."""
     if column.ndim != 1:
-        raise ColumnError(f"column {name!r} has several values a row, which have no order; sort by one value a row")
+        raise ColumnError(
+            f"column {name!r} has several values a row, which have no order; sort by one value a row"
+        )
     array = column if not isinstance(column, Tensor) and column.dtype == object else _numbers(name, column)
     try:
         return np.unique(array, return_inverse=True)[1].astype(np.int64)
     except TypeError as error:
-        raise ColumnError(f"column {name!r} has values without an order: {error}; sort by another column") from error
+        raise ColumnError(
+            f"column {name!r} has values without an order: {error}; sort by another column"
+        ) from error

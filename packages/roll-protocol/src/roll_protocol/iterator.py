@@ -88,10 +88,10 @@ class Iterators(Rows):
         Args:
             mini_batch_size: Rows in each.
             epochs: How often the rows are gone through.
-            seed: None keeps the order of the rows. A number gives each epoch a permutation of its own, the same for the same
-                number.
-            remainder: What happens to rows that do not fill a mini-batch: ``"error"`` refuses them, ``"keep"`` makes a smaller
-                last one, ``"drop"`` leaves them out of this epoch.
+            seed: None keeps the order of the rows. A number gives each epoch a permutation of its own, the
+                same for the same number.
+            remainder: What happens to rows that do not fill a mini-batch: ``"error"`` refuses them,
+                ``"keep"`` makes a smaller last one, ``"drop"`` leaves them out of this epoch.
             position: How many mini-batches to skip, to go on where another iterator stood.
 
         Returns:

@@ -15,7 +15,8 @@ from roll_protocol.ragged import join
 from roll_protocol.rows import Rows
 
 MetaRule: TypeAlias = Literal["error", "first", "last", "list"]
-"""How meta entries of one name are joined: equal or an error, the first, the last, or all of them in a list."""
+"""How meta entries of one name are joined: equal or an error, the first, the last, or all of them in a
+list."""
 RULES = ("error", "first", "last", "list")
 
 
@@ -35,11 +36,13 @@ class Joins(Rows):
         """Return the rows of all parts below one another.
 
         Args:
-            parts: Any number of batches with the same columns. No parts give an empty batch; a part that is only meta data adds no
-                rows.
-            meta: How entries of ``meta_info`` are joined that parts disagree about: one rule for all, or one for each name (the
+            parts: Any number of batches with the same columns. No parts give an empty batch; a part that is
+                only meta data adds no rows.
+            meta: How entries of ``meta_info`` are joined that parts disagree about: one rule for all, or one
+                for each name (the
                 others: ``"error"``). ``metrics`` are joined by their own rules: each emission counts once.
-            pad: The value that fills tensors of other shapes up to the largest, for all columns or by column; None: an error.
+            pad: The value that fills tensors of other shapes up to the largest, for all columns or by
+                column; None: an error.
 
         Returns:
             A batch with memory of its own, also when there is one part.
@@ -71,12 +74,16 @@ class Joins(Rows):
             is_pad=_joined_marks(full),
         )
 
-    def union(self, other: "Self", *, align: bool = False, meta: Mapping[str, MetaRule] | MetaRule = "error") -> Self:
-        """Add the columns and the meta data of another batch to this one, in place; it succeeds whole or changes nothing.
+    def union(
+        self, other: "Self", *, align: bool = False, meta: Mapping[str, MetaRule] | MetaRule = "error"
+    ) -> Self:
+        """Add the columns and the meta data of another batch to this one, in place; it succeeds whole or
+        changes nothing.
 
         Args:
             other: A batch of the same rows. A column that both have must hold equal values (NaN equals NaN).
-            align: Put the rows of ``other`` into this batch's order by ``row_ids``; False takes them as they stand.
+            align: Put the rows of ``other`` into this batch's order by ``row_ids``; False takes them as they
+                stand.
             meta: As in ``concat``.
 
         Returns:
@@ -137,14 +144,18 @@ def _check_columns(parts: Sequence[Frame]) -> None:
                 + "; parts are joined when they have the same columns: select them first"
             )
         moved = sorted(first._tensors.keys() ^ part._tensors.keys())
-        raise ColumnError(f"{moved} are tensors in some parts and arrays in others; make them one or the other")
+        raise ColumnError(
+            f"{moved} are tensors in some parts and arrays in others; make them one or the other"
+        )
 
 
 def _joined_tensor(name: str, parts: Sequence[Frame], pad: Mapping[str, float] | float | None) -> Tensor:
     tensors = [part._tensors[name] for part in parts]
     dtypes = {tensor.dtype for tensor in tensors}
     if len(dtypes) > 1:
-        raise ColumnError(f"column {name!r} has dtypes {sorted(map(str, dtypes))} in different parts; convert them")
+        raise ColumnError(
+            f"column {name!r} has dtypes {sorted(map(str, dtypes))} in different parts; convert them"
+        )
     if len({tensor.is_nested for tensor in tensors}) > 1:
         raise ColumnError(f"column {name!r} is jagged in some parts only; make it jagged in all")
     shapes = {tuple(tensor.shape[1:]) for tensor in tensors}
@@ -153,7 +164,9 @@ def _joined_tensor(name: str, parts: Sequence[Frame], pad: Mapping[str, float] |
     return join(tensors)
 
 
-def _padded(name: str, tensors: list[Tensor], shapes: set[tuple[int, ...]], value: float | None) -> list[Tensor]:
+def _padded(
+    name: str, tensors: list[Tensor], shapes: set[tuple[int, ...]], value: float | None
+) -> list[Tensor]:
     if value is None or len({len(shape) for shape in shapes}) > 1:
         raise ColumnError(
             f"column {name!r} has row shapes {sorted(shapes)} in different parts; "
@@ -172,10 +185,14 @@ def _joined_array(name: str, parts: Sequence[Frame]) -> Array:
     arrays = [part._arrays[name] for part in parts]
     kinds = {array.dtype if array.dtype.kind not in "US" else array.dtype.kind for array in arrays}
     if len(kinds) > 1:
-        raise ColumnError(f"column {name!r} has dtypes {sorted(map(str, kinds))} in different parts; convert them")
+        raise ColumnError(
+            f"column {name!r} has dtypes {sorted(map(str, kinds))} in different parts; convert them"
+        )
     shapes = {array.shape[1:] for array in arrays}
     if len(shapes) > 1:
-        raise ColumnError(f"column {name!r} has row shapes {sorted(shapes)} in different parts; make them equal")
+        raise ColumnError(
+            f"column {name!r} has row shapes {sorted(shapes)} in different parts; make them equal"
+        )
     return np.concatenate(arrays)
 
 
@@ -183,23 +200,33 @@ def _joined_ids(parts: Sequence[Frame]) -> Array | None:
     ids = [part._row_ids for part in parts]
     if all(one is None for one in ids):
         return None
-    lacking = [number for number, (one, part) in enumerate(zip(ids, parts, strict=True)) if one is None and part._rows]
+    lacking = [
+        number
+        for number, (one, part) in enumerate(zip(ids, parts, strict=True))
+        if one is None and part._rows
+    ]
     if lacking:
-        raise RowMismatchError(f"parts {lacking} have no row_ids and others have; give them some: part.with_row_ids()")
-    return np.concatenate([one for one in ids if one is not None])
+        raise RowMismatchError(
+            f"parts {lacking} have no row_ids and others have; give them some: part.with_row_ids()"
+        )
+    joined: Array = np.concatenate([one for one in ids if one is not None])
+    return joined
 
 
 def _joined_marks(parts: Sequence[Frame]) -> Array | None:
     if all(part._is_pad is None for part in parts):
         return None
-    return np.concatenate(
+    marks: Array = np.concatenate(
         [np.zeros(part._rows, dtype=bool) if part._is_pad is None else part._is_pad for part in parts]
     )
+    return marks
 
 
 def _check_same_rows(left: Frame, right: Frame) -> None:
     if left._rows != right._rows:
-        raise RowMismatchError(f"union joins batches of the same rows: this one has {left._rows}, the other {right._rows}")
+        raise RowMismatchError(
+            f"union joins batches of the same rows: this one has {left._rows}, the other {right._rows}"
+        )
     if left._has_batch and right._has_batch and left._dims != right._dims:
         raise RowMismatchError(f"batch dimensions after the rows differ: {left._dims} and {right._dims}")
     if left._row_ids is None or right._row_ids is None:
@@ -225,13 +252,19 @@ def _places(left: Frame, right: Frame) -> np.ndarray[Any, np.dtype[np.int64]]:
         raise RowMismatchError("union(align=True) needs row_ids on both batches; with_row_ids() makes them")
     places = {row_id: place for place, row_id in enumerate(right._row_ids.tolist())}
     if len(places) != right._rows:
-        raise RowMismatchError("union(align=True) needs row_ids in the other batch that name one row each; some repeat")
+        raise RowMismatchError(
+            "union(align=True) needs row_ids in the other batch that name one row each; some repeat"
+        )
     wanted = left._row_ids.tolist()
     lacking = [row_id for row_id in wanted if row_id not in places]
     if lacking:
-        raise RowMismatchError(f"the other batch lacks {len(lacking)} rows of this one, for example {lacking[0]!r}")
+        raise RowMismatchError(
+            f"the other batch lacks {len(lacking)} rows of this one, for example {lacking[0]!r}"
+        )
     if len(set(wanted)) != len(places):
-        raise RowMismatchError(f"the other batch has {len(places)} rows and this one names {len(set(wanted))} of them")
+        raise RowMismatchError(
+            f"the other batch has {len(places)} rows and this one names {len(set(wanted))} of them"
+        )
     return np.array([places[row_id] for row_id in wanted], dtype=np.int64)
 
 
@@ -242,7 +275,9 @@ def _joined_meta(metas: Sequence[dict[str, Any]], rules: Mapping[str, MetaRule] 
         if name == METRICS and all(isinstance(value, Mapping) for value in values):
             out[name] = merge_metrics(values)
         else:
-            out[name] = _joined_entry(name, values, rules if isinstance(rules, str) else rules.get(name, "error"))
+            out[name] = _joined_entry(
+                name, values, rules if isinstance(rules, str) else rules.get(name, "error")
+            )
     return out
 
 
@@ -256,7 +291,8 @@ def _joined_entry(name: str, values: Sequence[Any], rule: str) -> Any:  # see _j
     for value in values[1:]:
         if rule == "error" and not same(value, values[0]):
             raise ConflictError(
-                f"meta entry {name!r} is {values[0]!r:.60} in one part and {value!r:.60} in another; say which holds: "
+                f"meta entry {name!r} is {values[0]!r:.60} in one part and {value!r:.60} in another; "
+                "say which holds: "
                 f"meta={{{name!r}: 'first'}} ('last', 'list'), or report a number as a metric"
             )
     return values[0]

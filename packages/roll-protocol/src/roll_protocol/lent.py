@@ -1,14 +1,15 @@
-"""Dictionaries of columns that lie in memory nobody may write to: an entry is copied when it is first handed out."""
+"""Dictionaries of columns that lie in memory nobody may write to: an entry is copied when it is first handed
+out."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from roll_protocol.columns import Array, check_array, check_name
 from roll_protocol.errors import ColumnError
+from roll_protocol.ragged import jagged, values_and_offsets
 
 V = TypeVar("V")
 
@@ -48,7 +49,7 @@ class Lent(dict[str, V], Generic[V]):
 
     def get(self, name: str, default: Any = None) -> Any:  # the signature of dict.get
         """Return an entry, or ``default``."""
-        return self[name] if name in self else default
+        return self[name] if name in self else default  # noqa: SIM401  # dict.get would not copy it out
 
     def items(self) -> Any:  # a view that reads through __getitem__
         """Return the entries; each is copied out when the loop reaches it."""
@@ -150,7 +151,8 @@ class Tensors(Lent[Tensor]):
 def thawed(tensor: Tensor) -> Tensor:
     """Return a copy in memory of its own, a leaf with the same ``requires_grad``."""
     if tensor.is_nested:
-        return torch.nested.nested_tensor_from_jagged(thawed(tensor.values()), tensor.offsets().clone())
+        values, offsets = values_and_offsets(tensor)
+        return jagged(thawed(values), offsets.clone())
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 

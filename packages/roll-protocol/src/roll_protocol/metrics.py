@@ -1,67 +1,23 @@
 """Metrics: numbers that several parts of a batch report and that are counted once each."""
 
-import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
-from uuid import uuid4
-
-import numpy as np
-from torch import Tensor
+from typing import Any, Self
 
 from roll_protocol.equality import same
 from roll_protocol.errors import MetricError
-
-COLLECT: Final = "collect"
-"""How an undeclared metric without a tag is joined: a list with one entry per contribution."""
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """One emission of one metric; however many parts carry it, it counts once."""
-
-    id: str
-    """Identity of the emission, unique across processes."""
-    value: Any  # a user may collect values of any type
-    """What was reported."""
-    weight: float = 1.0
-    """How much it counts in a mean, for example the number of tokens behind it."""
-
-
-def _emit(value: object, weight: float = 1.0) -> Contribution:
-    return Contribution(uuid4().hex, value, weight)
-
-
-def _mean(parts: Sequence[Contribution]) -> float:
-    total = math.fsum(part.weight for part in parts)
-    if total == 0:
-        return math.nan
-    return math.fsum(part.value * part.weight for part in parts) / total
-
-
-def _std(parts: Sequence[Contribution]) -> float:
-    return float(np.std([part.value for part in parts]))
-
-
-def _percentile(q: float) -> Callable[[Sequence[Contribution]], float]:
-    return lambda parts: float(np.percentile([part.value for part in parts], q))
-
-
-REDUCERS: Final[dict[str, Callable[[Sequence[Contribution]], Any]]] = {  # a list reducer may return any type
-    "sum": lambda parts: sum(part.value for part in parts),
-    "mean": _mean,
-    "max": lambda parts: max(part.value for part in parts),
-    "min": lambda parts: min(part.value for part in parts),
-    "std": _std,
-    "p50": _percentile(50),
-    "p99": _percentile(99),
-    "last": lambda parts: parts[-1].value,
-    "list": lambda parts: [part.value for part in parts],
-    COLLECT: lambda parts: [part.value for part in parts],
-}
-_TAG = re.compile(r"@([A-Za-z0-9_]+)$")
-_ANY_VALUE = {"last", "list", COLLECT}
+from roll_protocol.reducers import (
+    ANY_VALUE,
+    COLLECT,
+    REDUCERS,
+    Contribution,
+    emit,
+    is_number,
+    once,
+    plain,
+    reduced,
+    reducer_of,
+)
 
 
 class Metric:
@@ -88,12 +44,12 @@ class Metric:
         Raises:
             MetricError: The reducer is unknown, the value is not a number, or the weight is negative.
         """
-        number = _plain(value)
-        if reducer not in _ANY_VALUE and not _is_number(number):
+        number = plain(value)
+        if reducer not in ANY_VALUE and not is_number(number):
             raise MetricError(f"Metric.{reducer} takes one number, not {type(value).__name__} {value!r:.60}")
         if not weight >= 0:
             raise MetricError(f"the weight of a metric is a number >= 0, not {weight!r}")
-        return cls(reducer, (_emit(number, float(weight)),))
+        return cls(reducer, (emit(number, float(weight)),))
 
     @classmethod
     def sum(cls, value: object) -> Self:
@@ -122,14 +78,15 @@ class Metric:
 
     @classmethod
     def list(cls, value: object) -> Self:
-        """Return a metric whose contributions are kept side by side; a list contributes each of its entries."""
-        values = _plain(value)
-        return cls("list", map(_emit, values) if isinstance(values, _LIST) else (_emit(values),))
+        """Return a metric whose contributions are kept side by side; a list contributes each of its
+        entries."""
+        values = plain(value)
+        return cls("list", map(emit, values) if isinstance(values, _LIST) else (emit(values),))
 
     @property
     def value(self) -> Any:  # a list metric holds whatever was reported
         """What all contributions come to."""
-        return _reduced(self.reducer, self.contributions, "this metric")
+        return reduced(self.reducer, self.contributions, "this metric")
 
     def merge(self, other: "Metric") -> "Metric":
         """Return the metric with the contributions of both, each counted once.
@@ -138,8 +95,10 @@ class Metric:
             MetricError: The two declare different reducers.
         """
         if other.reducer != self.reducer:
-            raise MetricError(f"one side declares {self.reducer!r} and the other {other.reducer!r}; declare one")
-        return Metric(self.reducer, _once([*self.contributions, *other.contributions]))
+            raise MetricError(
+                f"one side declares {self.reducer!r} and the other {other.reducer!r}; declare one"
+            )
+        return Metric(self.reducer, once([*self.contributions, *other.contributions]))
 
     def __float__(self) -> float:
         return float(self.value)
@@ -158,7 +117,9 @@ class Metric:
         return _restore_metric, (self.reducer, tuple((c.id, c.value, c.weight) for c in self.contributions))
 
 
-def _restore_metric(reducer: str, parts: Iterable[tuple[str, Any, float]]) -> Metric:  # see Contribution.value
+def _restore_metric(
+    reducer: str, parts: Iterable[tuple[str, Any, float]]
+) -> Metric:  # see Contribution.value
     return Metric(reducer, (Contribution(*part) for part in parts))
 
 
@@ -168,13 +129,15 @@ _LIST = list  # Metric.list hides the built-in inside the class
 class Metrics(dict[str, Any]):  # values are whatever users report
     """A dictionary of metrics that remembers which emissions its plain values stand for.
 
-    Parts of a batch carry their metrics in one of these. It reads and writes as a plain dictionary; a value that is written
-    anew is a new emission.
+    Parts of a batch carry their metrics in one of these. It reads and writes as a plain dictionary; a value
+    that is written anew is a new emission.
     """
 
     __slots__ = ("stamps",)
 
-    def __init__(self, values: Mapping[str, Any] = {}, stamps: "Mapping[str, Stamp] | None" = None) -> None:  # noqa: B006  # read only
+    def __init__(
+        self, values: Mapping[str, Any] = {}, stamps: "Mapping[str, Stamp] | None" = None
+    ) -> None:  # read only
         super().__init__(values)
         self.stamps: dict[str, Stamp] = dict(stamps or {})
 
@@ -243,38 +206,13 @@ def _frozen(value: object) -> object:
     return list(value) if isinstance(value, list) else value
 
 
-def _plain(value: object) -> Any:  # a number stays a number, an array becomes a list of numbers
-    if isinstance(value, Tensor):
-        return value.detach().cpu().tolist()
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    return value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float))
-
-
-def _reducer_of(name: str) -> str:
-    match = _TAG.search(name)
-    if match is None:
-        return COLLECT
-    tag = match.group(1)
-    if tag not in REDUCERS or tag == COLLECT:
-        raise MetricError(
-            f"metric {name!r} asks for the reducer {tag!r}; choose from {sorted(set(REDUCERS) - {COLLECT})} "
-            "or take the '@' out of its name"
-        )
-    return tag
-
-
 def stamp(name: str, value: object) -> Stamp:
     """Return the emissions of one value: a declared metric's own, else new ones."""
     if isinstance(value, Metric):
         return Stamp(value, value.reducer, value.contributions)
-    plain = _plain(value)
-    parts = tuple(map(_emit, plain)) if isinstance(plain, list) else (_emit(plain),)
-    return Stamp(_frozen(value), _reducer_of(name), parts)
+    flat = plain(value)
+    parts = tuple(map(emit, flat)) if isinstance(flat, list) else (emit(flat),)
+    return Stamp(_frozen(value), reducer_of(name), parts)
 
 
 def stamped(metrics: Mapping[str, Any], stamps: Mapping[str, Stamp]) -> Metrics:
@@ -297,8 +235,8 @@ def merge_metrics(parts: Iterable[Mapping[str, Any]]) -> Metrics:
         parts: One dictionary per part. A name may be missing in some.
 
     Returns:
-        Declared metrics stay Metric; a number with a tag (``loss@mean``) is the reduced number; other values become a list with
-        one entry per contribution, also when there is one part.
+        Declared metrics stay Metric; a number with a tag (``loss@mean``) is the reduced number; other values
+        become a list with one entry per contribution, also when there is one part.
 
     Raises:
         MetricError: Two parts declare different reducers for one name, or a tag is unknown.
@@ -321,31 +259,16 @@ def _join(name: str, entries: Sequence[Stamp]) -> tuple[object, Stamp]:
     if len(declared) > 1 or len(reducers) > 1:
         raise MetricError(
             f"metric {name!r} is reported as {sorted(reducers)} "
-            f"{'and without a declaration ' if len(declared) > 1 else ''}by different parts; report it in one way"
+            f"{'and without a declaration ' if len(declared) > 1 else ''}by different parts; report "
+            "it in one way"
         )
     (reducer,) = reducers
-    parts = _once([part for entry in entries for part in entry.contributions])
+    parts = once([part for entry in entries for part in entry.contributions])
     if True in declared:
         metric = Metric(reducer, parts)
         return metric, Stamp(metric, reducer, parts)
-    value = _reduced(reducer, parts, f"metric {name!r}")
+    value = reduced(reducer, parts, f"metric {name!r}")
     return value, Stamp(_frozen(value), reducer, parts)
-
-
-def _once(parts: Sequence[Contribution]) -> tuple[Contribution, ...]:
-    return tuple({part.id: part for part in parts}.values())
-
-
-def _reduced(reducer: str, parts: Sequence[Contribution], what: str) -> Any:  # see REDUCERS
-    if reducer not in _ANY_VALUE:
-        wrong = [part.value for part in parts if not _is_number(part.value)]
-        if wrong:
-            raise MetricError(f"{what} is reduced by {reducer!r}, which takes numbers, not {wrong[0]!r:.60}")
-        if not parts:
-            return 0 if reducer == "sum" else math.nan
-    elif reducer == "last" and not parts:
-        return None
-    return REDUCERS[reducer](parts)
 
 
 def reduce_metrics(metrics: Mapping[str, Any], *, default: str = "mean") -> dict[str, Any]:
@@ -368,13 +291,13 @@ def reduce_metrics(metrics: Mapping[str, Any], *, default: str = "mean") -> dict
 def _reduce_one(name: str, value: object, default: str) -> Any:  # a metric may be of any type
     if isinstance(value, Metric):
         return value.value
-    plain = _plain(value)
-    if not isinstance(plain, list):
-        return plain
-    tag = _reducer_of(name)
-    if tag == COLLECT and not all(map(_is_number, plain)):
-        return plain
-    return _reduced(default if tag == COLLECT else tag, tuple(map(_emit, plain)), f"metric {name!r}")
+    flat = plain(value)
+    if not isinstance(flat, list):
+        return flat
+    tag = reducer_of(name)
+    if tag == COLLECT and not all(map(is_number, flat)):
+        return flat
+    return reduced(default if tag == COLLECT else tag, tuple(map(emit, flat)), f"metric {name!r}")
 
 
 def same_metrics(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:

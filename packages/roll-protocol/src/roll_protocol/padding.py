@@ -15,14 +15,15 @@ class Padding(Rows):
     __slots__ = ()
 
     def pad_to_divisor(self, divisor: int) -> Self:
-        """Return the batch with rows from its start appended until the row count is a multiple of ``divisor``.
+        """Return the batch with rows from its start appended until the row count is a multiple of
+        ``divisor``.
 
         Args:
             divisor: A positive number, for example the number of workers.
 
         Returns:
-            A batch whose added rows are marked in ``is_pad``. Metrics and other meta data are as before. A batch of no rows, and
-            one that fits already, comes back as a view.
+            A batch whose added rows are marked in ``is_pad``. Metrics and other meta data are as before. A
+            batch of no rows, and one that fits already, comes back as a view.
         """
         self._sync()
         if operator.index(divisor) < 1:
@@ -40,20 +41,23 @@ class Padding(Rows):
         """Return the batch without the rows that ``pad_to_divisor`` added.
 
         Args:
-            pad_size: How many rows to take off the end, for a batch that was computed from a padded one and does not carry its
-                marks. None takes off the marked rows, wherever they are by now.
+            pad_size: How many rows to take off the end, for a batch that was computed from a padded one and
+                does not carry its marks. None takes off the marked rows, wherever they are by now.
 
         Returns:
             A batch that shares memory with this one, if the padding stands at the end.
 
         Raises:
-            RowMismatchError: ``pad_size`` is negative, larger than the batch, or differs from the number of marked rows.
+            RowMismatchError: ``pad_size`` is negative, larger than the batch, or differs from the number of
+                marked rows.
         """
         self._sync()
         marked = 0 if self._is_pad is None else int(self._is_pad.sum())
         if pad_size is None or marked:
             if pad_size not in (None, marked):
-                raise RowMismatchError(f"{marked} rows are marked as padding and {pad_size} are to be taken off")
+                raise RowMismatchError(
+                    f"{marked} rows are marked as padding and {pad_size} are to be taken off"
+                )
             return self._without_marked(marked)
         if not 0 <= operator.index(pad_size) <= self._rows:
             raise RowMismatchError(f"a batch of {self._rows} rows cannot lose {pad_size} rows of padding")

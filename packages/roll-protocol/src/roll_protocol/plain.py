@@ -17,7 +17,8 @@ from torch import Tensor
 
 from roll_protocol.columns import Array
 from roll_protocol.errors import StorageError
-from roll_protocol.metrics import Contribution, Metric, Metrics, Stamp
+from roll_protocol.metrics import Metric, Metrics, Stamp
+from roll_protocol.reducers import Contribution
 from roll_protocol.wire import DTYPES, as_tensor, to_bytes
 
 TAG: Final = "$"
@@ -62,20 +63,25 @@ class Encoder:
             return self._array(value)  # type: ignore[arg-type]  # kind says so
         return self._pickle(value)
 
-    def _dict(self, value: dict[object, object]) -> Json:
+    def _dict(self, value: dict[Any, Any]) -> Json:  # any dictionary
         if all(type(key) is str for key in value) and TAG not in value:
             return {key: self.encode(entry) for key, entry in value.items()}
         return {TAG: "dict", "v": [[self.encode(key), self.encode(entry)] for key, entry in value.items()]}
 
     def _array(self, value: Array) -> Json:
         if value.dtype == object:
-            return {TAG: "objects", "s": list(value.shape), "v": [self.encode(entry) for entry in value.ravel()]}
+            return {
+                TAG: "objects",
+                "s": list(value.shape),
+                "v": [self.encode(entry) for entry in value.ravel()],
+            }
         return {TAG: "array", "t": value.dtype.str, "s": list(value.shape), "v": _text(value.tobytes())}
 
     def _pickle(self, value: object) -> Json:
         if not self.allow_pickle:
             raise StorageError(
-                f"{self.what} holds a {type(value).__module__}.{type(value).__qualname__}, which has no safe form in a file; "
+                f"{self.what} holds a {type(value).__module__}.{type(value).__qualname__}, which has "
+                "no safe form in a file; "
                 "convert it to plain values, or save and load with allow_pickle=True"
             )
         self.pickled = True
@@ -103,7 +109,7 @@ def _metrics(encoder: Encoder, value: Metrics) -> Json:
         for name, stamp in value.stamps.items()
         if stamp.describes(value.get(name)) and not isinstance(stamp.seen, Metric)
     }
-    return [encoder._dict(dict(value)), stamps]
+    return [encoder.encode(dict(value)), stamps]
 
 
 _ENCODE: Final[dict[type, Callable[[Encoder, Any], Json]]] = {  # each takes the type of its key
@@ -138,7 +144,9 @@ def decode(value: Json, *, allow_pickle: bool) -> Any:  # whatever was encoded
     if value[TAG] == "pickle":
         return _unpickle(value.get("v"), allow_pickle)
     if value[TAG] not in _DECODE:
-        raise StorageError(f"the file holds a value of an unknown kind {value[TAG]!r:.60}; it was written by something else")
+        raise StorageError(
+            f"the file holds a value of an unknown kind {value[TAG]!r:.60}; it was written by something else"
+        )
     try:
         return _DECODE[value[TAG]](opened, value)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, binascii.Error) as error:
@@ -183,7 +191,9 @@ def array_from(data: np.ndarray[Any, np.dtype[np.uint8]], dtype: object, shape: 
     """
     sizes = checked_shape(shape)
     if not isinstance(dtype, str) or not _ARRAY_DTYPE.fullmatch(dtype):
-        raise StorageError(f"the file claims an array dtype {dtype!r:.60}, which is none that may stand in a file")
+        raise StorageError(
+            f"the file claims an array dtype {dtype!r:.60}, which is none that may stand in a file"
+        )
     kind = np.dtype(dtype)
     if math.prod(sizes) * kind.itemsize != len(data):
         raise StorageError(f"the file has {len(data)} bytes for an array of {dtype} and shape {sizes}")
@@ -240,7 +250,9 @@ def _metrics_from(opened: Callable[[Json], Any], value: Json) -> Metrics:
     known = {}
     for name, (reducer, parts) in stamps.items():
         seen = values[name]
-        known[name] = Stamp(list(seen) if isinstance(seen, list) else seen, _str(reducer), contributions_from(parts, opened))
+        known[name] = Stamp(
+            list(seen) if isinstance(seen, list) else seen, _str(reducer), contributions_from(parts, opened)
+        )
     return Metrics(values, known)
 
 

@@ -1,10 +1,26 @@
 """Cutting, choosing and joining tensor columns, jagged ones included."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+
+
+def jagged(values: Tensor, offsets: Tensor) -> Tensor:
+    """Return a jagged column.
+
+    Args:
+        values: [total, ...], the rows one after another.
+        offsets: int64 [rows + 1], where each row starts and the last ends.
+    """
+    return torch.nested.nested_tensor_from_jagged(values, offsets)
+
+
+def values_and_offsets(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what a jagged column is made of, as ``jagged`` takes it."""
+    nested = cast("Any", tensor)  # torch declares neither method
+    return nested.values(), nested.offsets()
 
 
 def cut(tensor: Tensor, part: slice) -> Tensor:
@@ -16,13 +32,13 @@ def cut(tensor: Tensor, part: slice) -> Tensor:
     """
     if not tensor.is_nested:
         return tensor[part]
-    offsets = tensor.offsets()
+    values, offsets = values_and_offsets(tensor)
     rows = len(offsets) - 1
     start, stop, step = part.indices(rows)
     if step != 1:
         return pick(tensor, torch.arange(start, stop, step))
     first, last = int(offsets[start]), int(offsets[max(start, stop)])
-    return _jagged(tensor.values()[first:last], offsets[start : max(start, stop) + 1] - first)
+    return jagged(values[first:last], offsets[start : max(start, stop) + 1] - first)
 
 
 def pick(tensor: Tensor, index: Tensor) -> Tensor:
@@ -35,25 +51,20 @@ def pick(tensor: Tensor, index: Tensor) -> Tensor:
     index = index.to(tensor.device)
     if not tensor.is_nested:
         return tensor.index_select(0, index)
-    offsets = tensor.offsets()
+    values, offsets = values_and_offsets(tensor)
     lengths = offsets.diff()[index]
     ends = lengths.cumsum(0)
     total = int(ends[-1]) if len(ends) else 0
     within = torch.arange(total, device=tensor.device) - (ends - lengths).repeat_interleave(lengths)
     where = offsets[:-1][index].repeat_interleave(lengths) + within
-    return _jagged(tensor.values().index_select(0, where), torch.cat([ends.new_zeros(1), ends]))
+    return jagged(values.index_select(0, where), torch.cat([ends.new_zeros(1), ends]))
 
 
 def join(tensors: Sequence[Tensor]) -> Tensor:
     """Return columns of one dtype below one another, in memory of their own."""
     if not tensors[0].is_nested:
         return torch.cat(list(tensors))
-    lengths = torch.cat([tensor.offsets().diff() for tensor in tensors])
-    values = torch.cat([tensor.values() for tensor in tensors])
-    return _jagged(values, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]))
-
-
-def _jagged(values: Tensor, offsets: Tensor) -> Tensor:
-    column: Any = torch.nested.nested_tensor_from_jagged(values, offsets)  # torch leaves it untyped
-    assert isinstance(column, Tensor)
-    return column
+    parts = [values_and_offsets(tensor) for tensor in tensors]
+    lengths = torch.cat([offsets.diff() for _, offsets in parts])
+    values = torch.cat([values for values, _ in parts])
+    return jagged(values, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]))

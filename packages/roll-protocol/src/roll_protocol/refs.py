@@ -17,7 +17,8 @@ def register_ref_resolver(module: str, resolve: Resolver) -> None:
     """Say how references are resolved whose type comes from a top-level module.
 
     Args:
-        module: For example ``"ray"``. An installed package says the same with an entry point of the group ``roll.refs``.
+        module: For example ``"ray"``. An installed package says the same with an entry point of the group
+            ``roll.refs``.
         resolve: Called with the references and ``timeout_s``; returns their values in the same order.
     """
     _REGISTERED[module] = resolve
@@ -37,13 +38,16 @@ def _resolver(ref: object) -> Resolver:
             return _REGISTERED.setdefault(module, resolve)
     known = sorted({*_REGISTERED, *(point.name for point in entry_points(group=GROUP))})
     raise UnresolvedReferenceError(
-        f"nothing installed resolves a {type(ref).__module__}.{type(ref).__qualname__}; resolvers are there for {known}. "
+        f"nothing installed resolves a {type(ref).__module__}.{type(ref).__qualname__}; resolvers are "
+        f"there for {known}. "
         "Install the package that makes these references (for Ray: pip install 'roll-executor[ray]'), "
         f"or call register_ref_resolver({module!r}, ...)"
     )
 
 
-def resolve_refs(refs: Sequence[object], *, is_value: Callable[[object], bool], timeout_s: float | None) -> list[object]:
+def resolve_refs(
+    refs: Sequence[object], *, is_value: Callable[[object], bool], timeout_s: float | None
+) -> list[object]:
     """Return the value of each reference, in order, asking each resolver once.
 
     Args:
@@ -61,6 +65,8 @@ def resolve_refs(refs: Sequence[object], *, is_value: Callable[[object], bool], 
             groups.setdefault(_module(ref), []).append(place)
     for places in groups.values():
         resolve = _resolver(refs[places[0]])
-        for place, value in zip(places, resolve([refs[place] for place in places], timeout_s=timeout_s), strict=True):
+        for place, value in zip(
+            places, resolve([refs[place] for place in places], timeout_s=timeout_s), strict=True
+        ):
             values[place] = value
     return values

@@ -49,7 +49,9 @@ class Rows(Frame):
         """Return rows as copies; every entry of the index is inside the batch."""
         chosen = torch.from_numpy(index)
         return self._new(
-            {name: pick(tensor, chosen) for name, tensor in self._tensors.items()} if self._has_batch else None,
+            {name: pick(tensor, chosen) for name, tensor in self._tensors.items()}
+            if self._has_batch
+            else None,
             {name: array.take(index, axis=0) for name, array in self._arrays.items()},
             len(index),
             self._part_meta(),
@@ -65,7 +67,8 @@ class Rows(Frame):
             start, end, step: As in ``list[start:end:step]``; any of them may be None or negative.
 
         Returns:
-            A batch that shares memory with this one; with a negative step a copy, since torch has no such view.
+            A batch that shares memory with this one; with a negative step a copy, since torch has no such
+            view.
         """
         self._sync()
         first, stop, stride = slice(start, end, step).indices(self._rows)
@@ -92,10 +95,14 @@ class Rows(Frame):
         """Return row numbers, all of them inside the batch and none negative."""
         index = idxs.detach().cpu().numpy() if isinstance(idxs, Tensor) else np.asarray(idxs)
         if index.ndim != 1:
-            raise RowIndexError(f"rows are chosen by a one-dimensional index or mask, not one of shape {index.shape}")
+            raise RowIndexError(
+                f"rows are chosen by a one-dimensional index or mask, not one of shape {index.shape}"
+            )
         if index.dtype == bool:
             if len(index) != self._rows:
-                raise RowIndexError(f"a mask has one entry a row: it has {len(index)} and the batch {self._rows}")
+                raise RowIndexError(
+                    f"a mask has one entry a row: it has {len(index)} and the batch {self._rows}"
+                )
             return np.flatnonzero(index)
         if index.size == 0:
             return np.zeros(0, dtype=np.int64)
@@ -103,7 +110,9 @@ class Rows(Frame):
             raise RowIndexError(f"rows are chosen by integers or bools, not by {index.dtype}")
         low, high = int(index.min()), int(index.max())
         if low < -self._rows or high >= self._rows:
-            raise RowIndexError(f"row {low if low < -self._rows else high} is outside a batch of {self._rows} rows")
+            raise RowIndexError(
+                f"row {low if low < -self._rows else high} is outside a batch of {self._rows} rows"
+            )
         index = index.astype(np.int64)
         return np.where(index < 0, index + self._rows, index) if low < 0 else index
 
@@ -130,7 +139,8 @@ class Rows(Frame):
         index = self._index(indices)
         if len(index) != self._rows or np.bincount(index, minlength=self._rows).max(initial=0) > 1:
             raise RowIndexError(
-                f"reorder takes a permutation of {self._rows} rows, not {len(index)} numbers with repeats or gaps; "
+                f"reorder takes a permutation of {self._rows} rows, not {len(index)} numbers with "
+                "repeats or gaps; "
                 "select_idxs drops and repeats rows"
             )
         return self._become(self._pick(index))

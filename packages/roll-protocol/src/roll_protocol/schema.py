@@ -20,9 +20,10 @@ _DIM = re.compile(r"\d+|\*|\.\.\.|~?[A-Za-z_][A-Za-z0-9_]*")
 class FieldSpec:
     """One column as a schema describes it.
 
-    The short form is ``"int64[T]"``: a dtype, then the sizes after the rows. A size is a number, a name (equal wherever it occurs),
-    ``*`` (any) or ``~T`` (jagged), and ``...`` at the end stands for any more sizes. ``any`` is any dtype, ``object`` an object column; a
-    ``?`` at the end marks a column that may be absent.
+    The short form is ``"int64[T]"``: a dtype, then the sizes after the rows. A size is a number, a name
+    (equal wherever it occurs), ``*`` (any) or ``~T`` (jagged), and ``...`` at the end stands for any more
+    sizes. ``any`` is any dtype, ``object`` an object column; a ``?`` at the end marks a column that may be
+    absent.
     """
 
     dtype: str
@@ -41,11 +42,16 @@ class FieldSpec:
         """
         match = _FIELD.fullmatch(text.replace(" ", ""))
         if match is None:
-            raise SchemaError(f"a field is written like 'int64[T]', 'float32[T,4]?' or 'object', not {text!r}")
+            raise SchemaError(
+                f"a field is written like 'int64[T]', 'float32[T,4]?' or 'object', not {text!r}"
+            )
         sizes = match["shape"].split(",") if match["shape"] else []
         for place, size in enumerate(sizes):
             if not _DIM.fullmatch(size) or (size == "..." and place != len(sizes) - 1):
-                raise SchemaError(f"field {text!r} has a size {size!r}; a size is a number, a name, '*', '~name' or a last '...'")
+                raise SchemaError(
+                    f"field {text!r} has a size {size!r}; a size is a number, a name, '*', '~name' or "
+                    "a last '...'"
+                )
         shape = tuple(int(size) if size.isdigit() else size for size in sizes)
         return cls(match["dtype"], shape, bool(match["optional"]))
 
@@ -54,7 +60,8 @@ class FieldSpec:
         return f"{self.dtype}{shape}{'?' if self.optional else ''}"
 
     def complaint(self, column: Tensor | Array, sizes: dict[str, int]) -> str | None:
-        """Return what is wrong with a column, or None; named sizes that are seen first are added to ``sizes``."""
+        """Return what is wrong with a column, or None; named sizes that are seen first are added to
+        ``sizes``."""
         dtype = str(column.dtype).removeprefix("torch.")
         if self.dtype not in ("any", dtype):
             return f"has dtype {dtype}, not {self.dtype}"
@@ -80,7 +87,8 @@ class FieldSpec:
 
 def _fields(fields: Mapping[str, str | FieldSpec] | None) -> dict[str, FieldSpec]:
     return {
-        name: field if isinstance(field, FieldSpec) else FieldSpec.parse(field) for name, field in (fields or {}).items()
+        name: field if isinstance(field, FieldSpec) else FieldSpec.parse(field)
+        for name, field in (fields or {}).items()
     }
 
 
@@ -142,7 +150,9 @@ class DataSchema:
                 complaints.append(f"  {name}: {complaint}")
         if complaints:
             raise SchemaError(
-                "\n".join([f"step {self.step!r} {verb} columns that the batch does not have as asked:", *complaints])
+                "\n".join(
+                    [f"step {self.step!r} {verb} columns that the batch does not have as asked:", *complaints]
+                )
                 + f"\nthe batch has {batch._names()}"
             )
         return known
@@ -210,9 +220,11 @@ def field_uses(schemas: Iterable[DataSchema], *, given: Iterable[str] = ()) -> l
             specs.setdefault(name, {})[str(field).rstrip("?")] = None
     if missing:
         raise SchemaError("\n".join(["steps need columns that nothing produces before them:", *missing]))
-    names = {name: None for name in (*producers, *consumers)}
+    names = dict.fromkeys((*producers, *consumers))
     return [
-        FieldUse(name, tuple(producers.get(name, ())), tuple(consumers.get(name, ())), tuple(specs.get(name, {})))
+        FieldUse(
+            name, tuple(producers.get(name, ())), tuple(consumers.get(name, ())), tuple(specs.get(name, {}))
+        )
         for name in names
     ]
 
@@ -221,8 +233,15 @@ def field_table(schemas: Iterable[DataSchema], *, given: Iterable[str] = ()) -> 
     """Return ``field_uses`` as a table to print."""
     rows = [("column", "as", "produced by", "consumed by")]
     rows += [
-        (use.name, " / ".join(use.specs) or "-", ", ".join(use.producers) or "-", ", ".join(use.consumers) or "-")
+        (
+            use.name,
+            " / ".join(use.specs) or "-",
+            ", ".join(use.producers) or "-",
+            ", ".join(use.consumers) or "-",
+        )
         for use in field_uses(schemas, given=given)
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

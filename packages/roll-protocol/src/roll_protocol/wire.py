@@ -1,37 +1,44 @@
 """Pickling: the bytes of every column travel out of band, and a slice costs the slice.
 
-What arrives lies in memory that belongs to somebody else (the object store, a pickle's own bytes), so every column is marked as
-frozen and copied when it is first handed out. See ``lent``.
+What arrives lies in memory that belongs to somebody else (the object store, a pickle's own bytes), so every
+column is marked as frozen and copied when it is first handed out. See ``lent``.
 """
 
+import math
 import pickle
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from roll_protocol.columns import Array
+from roll_protocol.ragged import jagged, values_and_offsets
 
 Packed: TypeAlias = tuple[Any, ...]  # a tuple of plain values and buffers, as the functions below make it
 DTYPES: Final = {
-    str(dtype).removeprefix("torch."): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype)
 }
 
 
 def to_bytes(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the values of a tensor as bytes, shape [nbytes]; a view when the tensor is contiguous and on the CPU."""
+    """Return the values of a tensor as bytes, shape [nbytes]; a view when the tensor is contiguous and on
+    the CPU."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     return plain.view(-1).view(torch.uint8).numpy()
 
 
-def _array_bytes(array: Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def array_bytes(array: Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the values of an array as bytes; a view when they lie in order."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _buffer(data: np.ndarray[Any, np.dtype[np.uint8]], protocol: int) -> object:
-    """Return bytes as something that pickle sends: out of band where the protocol can, and never writable on arrival."""
+    """Return bytes as something that pickle sends: out of band where the protocol can, and never writable on
+    arrival."""
     if not data.size:
         return None
     return pickle.PickleBuffer(data.data.toreadonly()) if protocol >= 5 else data.tobytes()
@@ -48,13 +55,18 @@ class _Address:
 
 
 def _received(buffer: object) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.zeros(0, dtype=np.uint8) if buffer is None else np.frombuffer(buffer, dtype=np.uint8)  # type: ignore[call-overload]  # any buffer
+    return (
+        np.zeros(0, dtype=np.uint8)
+        if buffer is None
+        else np.frombuffer(cast("bytes", buffer), dtype=np.uint8)
+    )
 
 
 def as_tensor(data: np.ndarray[Any, np.dtype[np.uint8]], dtype: torch.dtype, shape: Iterable[int]) -> Tensor:
-    """Return a tensor over bytes that must not be written to; torch has no mark for that, so the caller keeps one."""
+    """Return a tensor over bytes that must not be written to; torch has no mark for that, so the caller
+    keeps one."""
     if not data.size:
-        return torch.empty(tuple(shape), dtype=dtype)
+        return torch.empty(tuple(max(size, 0) for size in shape), dtype=dtype)
     if data.ctypes.data % dtype.itemsize:
         data = data.copy()
     elif not data.flags.writeable:
@@ -65,7 +77,7 @@ def as_tensor(data: np.ndarray[Any, np.dtype[np.uint8]], dtype: torch.dtype, sha
 def pack_tensor(tensor: Tensor, protocol: int) -> Packed:
     """Return a tensor as plain values and a buffer."""
     if tensor.is_nested:
-        return "jagged", pack_tensor(tensor.values(), protocol), pack_tensor(tensor.offsets(), protocol)  # type: ignore[attr-defined]  # offsets is untyped in torch
+        return "jagged", *(pack_tensor(part, protocol) for part in values_and_offsets(tensor))
     dtype = str(tensor.dtype).removeprefix("torch.")
     return dtype, tuple(tensor.shape), tensor.requires_grad, _buffer(to_bytes(tensor), protocol)
 
@@ -73,21 +85,20 @@ def pack_tensor(tensor: Tensor, protocol: int) -> Packed:
 def unpack_tensor(packed: Packed) -> Tensor:
     """Return the tensor over the memory of its buffer."""
     if packed[0] == "jagged":
-        values, offsets = map(unpack_tensor, packed[1:])
-        return torch.nested.nested_tensor_from_jagged(values, offsets)  # type: ignore[no-any-return]  # untyped in torch
+        return jagged(*map(unpack_tensor, packed[1:]))
     dtype, shape, requires_grad, buffer = packed
     tensor = as_tensor(_received(buffer), DTYPES[dtype], shape)
     return tensor.requires_grad_() if requires_grad else tensor
 
 
 def pack_array(array: Array, protocol: int) -> Packed | Array:
-    """Return an array as plain values and a buffer; an array of objects as pickle knows it, tensors and arrays in it packed."""
+    """Return an array as plain values and a buffer; of an array of objects, the tensors and arrays in it."""
     if array.dtype == object:
         return _pack_objects(array, protocol)
     if array.dtype.hasobject:
         return array
     kind = array.dtype.str if array.dtype.names is None else array.dtype
-    return "array", kind, array.shape, _buffer(_array_bytes(array), protocol)
+    return "array", kind, array.shape, _buffer(array_bytes(array), protocol)
 
 
 def unpack_array(packed: Packed | Array) -> tuple[Array, bool]:
@@ -114,12 +125,13 @@ def _pack_objects(array: Array, protocol: int) -> Packed | Array:
     rest = flat.copy()
     for place, value in enumerate(flat):
         if _is_packable(value):
-            kind = ("tensor", str(value.dtype)[6:]) if type(value) is Tensor else ("array", value.dtype.str)
-            groups.setdefault(kind, []).append(place)
+            kind = "tensor" if type(value) is Tensor else "array"
+            dtype = value.dtype.str if kind == "array" else str(value.dtype).removeprefix("torch.")
+            groups.setdefault((kind, dtype), []).append(place)
             rest[place] = None
     packed = []
     for (kind, dtype), places in groups.items():
-        to_flat = to_bytes if kind == "tensor" else _array_bytes
+        to_flat = to_bytes if kind == "tensor" else array_bytes
         data = np.concatenate([to_flat(flat[place]) for place in places])
         shapes = [tuple(flat[place].shape) for place in places]
         packed.append((kind, dtype, places, shapes, _buffer(data, protocol)))
@@ -130,11 +142,11 @@ def _unpack_objects(packed: Packed) -> Array:
     _, shape, flat, groups = packed
     for kind, dtype, places, shapes, buffer in groups:
         data, at = _received(buffer), 0
-        itemsize = DTYPES[dtype].itemsize if kind == "tensor" else np.dtype(dtype).itemsize
+        whole = as_tensor(data, DTYPES[dtype], [-1]) if kind == "tensor" else data.view(dtype)
         for place, size in zip(places, shapes, strict=True):
-            part = data[at : at + itemsize * int(np.prod(size, dtype=np.int64))]
-            at += len(part)
-            flat[place] = as_tensor(part, DTYPES[dtype], size) if kind == "tensor" else part.view(dtype).reshape(size)
+            count = math.prod(size)
+            flat[place] = whole[at : at + count].reshape(size)
+            at += count
     return flat.reshape(shape)  # type: ignore[no-any-return]  # part of a tuple
 
 
@@ -160,7 +172,8 @@ def _open_array(packed: Packed | Array) -> Array:
 
 
 def boxed(value: object) -> object:
-    """Return meta data in which tensors and arrays are packed, inside plain dictionaries, lists and tuples too."""
+    """Return meta data in which tensors and arrays are packed, inside plain dictionaries, lists and tuples
+    too."""
     if type(value) is Tensor and value.layout is torch.strided:
         return _Box(value)
     if type(value) is np.ndarray and not value.dtype.hasobject:
