@@ -2,12 +2,12 @@
 
 import contextlib
 import gc
-import random
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 import torch.distributed as dist
+
+from roll_strategies.random_state import random_state, set_random_state
 
 
 class TorchCallHooks:
@@ -45,23 +45,12 @@ class TorchCallHooks:
 
     def random_state(self) -> object:
         """Returns the state of every generator that a worker draws from."""
-        state: dict[str, object] = {
-            "python": random.getstate(),
-            "numpy": np.random.get_state(legacy=False),
-            "torch": torch.get_rng_state(),
-        }
-        if torch.cuda.is_available():
-            state["cuda"] = torch.cuda.get_rng_state_all()
-        return state
+        return random_state()
 
     def set_random_state(self, state: object) -> None:
         """Sets what `random_state` returned."""
         assert isinstance(state, Mapping)
-        random.setstate(state["python"])
-        np.random.set_state(state["numpy"])
-        torch.set_rng_state(state["torch"])
-        if "cuda" in state and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(state["cuda"])
+        set_random_state(state)
 
     def abort(self, worker: object) -> None:
         """Leaves every collective: ranks blocked on a failed peer raise instead of waiting for its

@@ -69,6 +69,8 @@ class StrategyContext:
     """torch.distributed backend for that device type."""
     collective_timeout_s: float = 1800.0
     """How long a collective may take before it raises."""
+    update_timeout_s: float = 600.0
+    """How long a target may take to answer one message of a weight update."""
     publish: Callable[[RankInfo], None] = _ignore
     """Called by `initialize` with the coordinates that the engine really has."""
 

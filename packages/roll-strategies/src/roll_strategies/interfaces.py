@@ -16,8 +16,8 @@ from roll_strategies.losses import LossMean, LossSum
 from roll_strategies.ops.divergence import TopK, divergence, topk_probs_and_indices
 from roll_strategies.ops.entropy import entropy
 from roll_strategies.ops.language_loss import language_loss
+from roll_strategies.ops.layout import Layout
 from roll_strategies.ops.logprobs import log_probs
-from roll_strategies.ops.sequence import SequenceShard
 from roll_strategies.ops.topk import gather_by_teacher_indices, topk_logits
 from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, UpdateReceipt
 from roll_strategies.weights.transport import Transport
@@ -183,39 +183,38 @@ class InferenceStrategy(ABC):
         """Runs once after a whole update, for engines that repack their weights."""
         return
 
-    # -- operations on logits, aware of how this engine splits sequences
+    # -- operations on logits, aware of how this engine lays rows out
 
-    def sequence_shard(self) -> SequenceShard | None:
-        """Returns how this engine splits sequences; None when a rank holds whole ones."""
+    def layout(self) -> Layout | None:
+        """Returns where the rows of the current micro-batch stand in what the model was fed; None: as they
+        are."""
         return None
 
     def op_compute_log_probs(
         self, logits: Tensor, input_ids: Tensor, attention_mask: Tensor, *, temperature: float = 1.0
     ) -> Tensor:
         """Returns log-probs [B, S-1] of `input_ids[:, 1:]`; 0 where `attention_mask[:, 1:]` is 0."""
-        return log_probs(
-            logits, input_ids, attention_mask, temperature=temperature, shard=self.sequence_shard()
-        )
+        return log_probs(logits, input_ids, attention_mask, temperature=temperature, layout=self.layout())
 
     def op_compute_entropy(
         self, logits: Tensor, attention_mask: Tensor, *, temperature: float = 1.0
     ) -> Tensor:
         """Returns the entropy [B, S-1] of the distribution over each next token; 0 where it is masked."""
-        return entropy(logits, attention_mask, temperature=temperature, shard=self.sequence_shard())
+        return entropy(logits, attention_mask, temperature=temperature, layout=self.layout())
 
     def op_compute_language_loss(self, logits: Tensor, labels: Tensor) -> LossSum:
         """Returns the summed cross-entropy of shifted labels, to be divided by their global count."""
-        return language_loss(logits, labels, shard=self.sequence_shard())
+        return language_loss(logits, labels, layout=self.layout())
 
     def op_compute_topk_logits(self, logits: Tensor, topk: int) -> TopK:
         """Returns the `topk` largest logits and their ids [B, S, K]; 0 keeps the whole vocabulary."""
-        return topk_logits(logits, topk, shard=self.sequence_shard())
+        return topk_logits(logits, topk, layout=self.layout())
 
     def op_compute_gather_by_teacher_indices(
         self, student_logits: Tensor, teacher_indices: Tensor | None
     ) -> Tensor:
         """Returns the student's logits at the teacher's ids [B, S, K]; None keeps the whole vocabulary."""
-        return gather_by_teacher_indices(student_logits, teacher_indices, shard=self.sequence_shard())
+        return gather_by_teacher_indices(student_logits, teacher_indices, layout=self.layout())
 
     def op_compute_topk_probs_and_indices(
         self, logits: Tensor, topk: int, *, target_vocab_size: int | None = None, temperature: float = 1.0
@@ -227,7 +226,7 @@ class InferenceStrategy(ABC):
             topk,
             target_vocab_size=target_vocab_size,
             temperature=temperature,
-            shard=self.sequence_shard(),
+            layout=self.layout(),
         )
 
     def op_compute_various_divergence(
@@ -247,7 +246,7 @@ class InferenceStrategy(ABC):
             teacher_indices=teacher_indices,
             kind=kind,
             temperature=temperature,
-            shard=self.sequence_shard(),
+            layout=self.layout(),
         )
 
     def unsupported(self, method: str) -> UnsupportedOperation:

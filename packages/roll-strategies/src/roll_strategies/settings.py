@@ -6,6 +6,8 @@ from typing import Self
 
 from roll_strategies.errors import StrategyConfigError
 
+SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
+
 
 def _read(source: object, name: str) -> object:
     """Returns a field of a dataclass-like object or of a mapping; None when it is not there."""
@@ -94,6 +96,8 @@ class TrainSettings:
     """The same as a share of `max_steps`, used when `warmup_steps` is 0."""
     max_steps: int = 0
     """Optimizer steps over which `linear` and `cosine` decay."""
+    min_lr_ratio: float = 0.0
+    """Share of the learning rate that `linear` and `cosine` end at."""
     optimizer: str = "adamw"
     """`adamw`, or `adamw_8bit` where bitsandbytes is installed."""
 
@@ -113,6 +117,10 @@ class TrainSettings:
         return cls(**values)  # type: ignore[arg-type]  # types are those of the configuration's own fields
 
     def __post_init__(self) -> None:
+        if self.lr_scheduler_type not in SCHEDULES:
+            raise StrategyConfigError(
+                f"training_args.lr_scheduler_type must be one of {SCHEDULES}, got {self.lr_scheduler_type!r}"
+            )
         if self.lr_scheduler_type in ("linear", "cosine") and self.max_steps < 1:
             raise StrategyConfigError(
                 f"training_args.lr_scheduler_type {self.lr_scheduler_type!r} decays over "

@@ -10,7 +10,6 @@ import torch
 from roll_protocol import DataProto
 from roll_strategies.capabilities import Capabilities
 from roll_strategies.context import StrategyContext
-from roll_strategies.counts import columns_of
 from roll_strategies.errors import StrategyConfigError
 from roll_strategies.hf.forward import forward_padded
 from roll_strategies.hf.generation import Generation
@@ -21,6 +20,7 @@ from roll_strategies.offload import Parking, StateKind, state_kinds
 from roll_strategies.options import read_options
 from roll_strategies.providers import default_model_provider, default_tokenizer
 from roll_strategies.results import joined_results, take_rows
+from roll_strategies.rows import row_lengths
 from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, UpdateReceipt
 from roll_strategies.weights.target import UpdateTarget
 
@@ -177,14 +177,3 @@ class HfInferStrategy(InferenceStrategy):
     def _whole(self) -> None:
         self._as_target().require_whole()
         self._parking.unpark(StateKind.MODEL_PARAMS)
-
-
-def row_lengths(batch: DataProto) -> list[int]:
-    """Returns the number of real tokens of each row; the width of the batch where there is no attention
-    mask."""
-    columns = columns_of(batch)
-    mask = columns.get("attention_mask")
-    if mask is not None:
-        return [int(count) for count in mask.sum(-1).tolist()]
-    width = columns["input_ids"].shape[1] if "input_ids" in columns else 0
-    return [width] * len(batch)

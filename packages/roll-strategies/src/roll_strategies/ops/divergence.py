@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from roll_strategies.ops.chunks import check_temperature
-from roll_strategies.ops.sequence import SequenceShard
+from roll_strategies.ops.layout import Layout
 from roll_strategies.ops.topk import TopK, gather_by_teacher_indices, topk_logits
 
 __all__ = ["TopK", "divergence", "topk_probs_and_indices"]
@@ -20,7 +20,7 @@ def topk_probs_and_indices(
     *,
     target_vocab_size: int | None = None,
     temperature: float = 1.0,
-    shard: SequenceShard | None = None,
+    layout: Layout | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Returns a teacher's distribution over its `topk` entries.
 
@@ -29,14 +29,14 @@ def topk_probs_and_indices(
         topk: entries to keep; 0 keeps the whole vocabulary.
         target_vocab_size: the student's vocabulary; entries beyond it are left out first.
         temperature: logits are divided by it.
-        shard: how the sequence is split; the result is joined.
+        layout: where the positions stand in what the model was fed; None: as they are; the result is joined.
 
     Returns:
         Probabilities and log-probabilities [B, S, K] that sum to one over the kept entries, and their ids
         (None when the whole vocabulary is kept).
     """
     scale = check_temperature(temperature)
-    kept = topk_logits(logits[..., :target_vocab_size], topk, shard=shard)
+    kept = topk_logits(logits[..., :target_vocab_size], topk, layout=layout)
     logp = torch.log_softmax(kept.values.float() * scale, dim=-1)
     return logp.exp(), logp, kept.indices
 
@@ -48,7 +48,7 @@ def divergence(
     teacher_indices: Tensor | None = None,
     kind: str = "forward_kl",
     temperature: float = 1.0,
-    shard: SequenceShard | None = None,
+    layout: Layout | None = None,
 ) -> Tensor:
     """Returns the divergence at each position; position t speaks of the token at t+1.
 
@@ -58,7 +58,7 @@ def divergence(
         teacher_indices: [B, S, K]; the student is compared on these entries only, renormalised.
         kind: `forward_kl` (teacher || student), `reverse_kl` (student || teacher) or `js`.
         temperature: the student's logits are divided by it.
-        shard: how the sequence is split.
+        layout: where the positions stand in what the model was fed; None: as they are.
 
     Returns:
         [B, S]; callers shift their masks to it (column t of the result with mask column t+1).
@@ -69,7 +69,7 @@ def divergence(
     if kind not in KINDS:
         raise ValueError(f"kind of divergence must be one of {KINDS}, got {kind!r}")
     scale = check_temperature(temperature)
-    picked = gather_by_teacher_indices(student_logits, teacher_indices, shard=shard)[
+    picked = gather_by_teacher_indices(student_logits, teacher_indices, layout=layout)[
         :, : teacher_log_probs.shape[1]
     ]
     student = torch.log_softmax(picked.to(torch.promote_types(picked.dtype, torch.float32)) * scale, dim=-1)

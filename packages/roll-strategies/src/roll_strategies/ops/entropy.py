@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from roll_strategies.ops.chunks import check_temperature, row_chunks, working_dtype
-from roll_strategies.ops.sequence import SequenceShard
+from roll_strategies.ops.layout import Layout
 
 # B rows   S positions   N positions of all rows   V vocabulary
 
@@ -44,15 +44,15 @@ class _Entropy(torch.autograd.Function):
 
 
 def entropy(
-    logits: Tensor, attention_mask: Tensor, *, temperature: float = 1.0, shard: SequenceShard | None = None
+    logits: Tensor, attention_mask: Tensor, *, temperature: float = 1.0, layout: Layout | None = None
 ) -> Tensor:
     """Returns the entropy of the distribution over each next token.
 
     Args:
-        logits: [B, S, V], or this rank's positions [B, S_local, V] when the sequence is split.
+        logits: [B, S, V], or this rank's positions [B, S_local, V] when the model was fed another layout.
         attention_mask: [B, S]; a position whose next token is masked gives 0.
         temperature: logits are divided by it.
-        shard: how the sequence is split.
+        layout: where the positions stand in what the model was fed; None: as they are.
 
     Returns:
         [B, S-1].
@@ -61,6 +61,6 @@ def entropy(
     flat = _Entropy.apply(logits.reshape(-1, logits.shape[-1]), scale)  # type: ignore[no-untyped-call]  # torch gives apply no types
     assert isinstance(flat, Tensor)
     values = flat.reshape(logits.shape[:-1])
-    if shard is not None:
-        values = shard.gather(values, attention_mask.shape[1])
+    if layout is not None:
+        values = layout.gather(values)
     return torch.where(attention_mask[:, 1:].bool(), values[:, :-1], 0.0)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from roll_strategies.ops.chunks import check_temperature, row_chunks, working_dtype
-from roll_strategies.ops.sequence import SequenceShard
+from roll_strategies.ops.layout import Layout
 
 # B rows   S positions   N positions of all rows   V vocabulary
 
@@ -69,16 +69,16 @@ def log_probs(
     attention_mask: Tensor,
     *,
     temperature: float = 1.0,
-    shard: SequenceShard | None = None,
+    layout: Layout | None = None,
 ) -> Tensor:
     """Returns the log-probability of each next token.
 
     Args:
-        logits: [B, S, V], or this rank's positions [B, S_local, V] when the sequence is split.
+        logits: [B, S, V], or this rank's positions [B, S_local, V] when the model was fed another layout.
         input_ids: [B, S].
         attention_mask: [B, S]; a position whose next token is masked gives 0.
         temperature: logits are divided by it.
-        shard: how the sequence is split.
+        layout: where the positions stand in what the model was fed; None: as they are.
 
     Returns:
         [B, S-1]; column t belongs to the token at t+1.
@@ -86,9 +86,9 @@ def log_probs(
     mask = attention_mask[:, 1:].bool()
     targets = torch.zeros_like(input_ids)
     targets[:, :-1] = torch.where(mask, input_ids[:, 1:], 0)
-    if shard is not None:
-        targets = shard.local(targets)
+    if layout is not None:
+        targets = layout.local(targets)
     values = token_log_probs(logits, targets, temperature=temperature)
-    if shard is not None:
-        values = shard.gather(values, input_ids.shape[1])
+    if layout is not None:
+        values = layout.gather(values)
     return torch.where(mask, values[:, :-1], 0.0)

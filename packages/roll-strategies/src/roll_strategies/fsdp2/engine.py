@@ -1,0 +1,200 @@
+"""What training and inference with FSDP2 share: groups, model, scoring, states, and being a target of
+updates."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from roll_protocol import DataProto
+from roll_strategies.capabilities import Capabilities
+from roll_strategies.context import StrategyContext
+from roll_strategies.fsdp2.forward import LaidOutForward
+from roll_strategies.fsdp2.groups import Groups, largest_over, make_groups
+from roll_strategies.fsdp2.loading import build_model
+from roll_strategies.fsdp2.options import Fsdp2Options
+from roll_strategies.fsdp2.sharding import reshard
+from roll_strategies.hf.models import torch_dtype
+from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, ModelProvider
+from roll_strategies.microbatches import MicroBatches, plan_micro_batches
+from roll_strategies.offload import Parking, StateKind, state_kinds
+from roll_strategies.ops.layout import Layout
+from roll_strategies.options import read_options
+from roll_strategies.providers import default_tokenizer
+from roll_strategies.results import joined_results, take_rows
+from roll_strategies.rows import row_lengths
+from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, UpdateReceipt
+from roll_strategies.weights.target import UpdateTarget
+
+
+class Fsdp2Strategy(InferenceStrategy):
+    """A model sharded over all ranks of the role."""
+
+    trainable: ClassVar[bool] = False
+
+    def __init__(self, context: StrategyContext) -> None:
+        self.options = read_options(Fsdp2Options, context.strategy_config, engine=context.strategy_name)
+        super().__init__(context)
+        self.options.shard_size(context.world_size)
+        master = torch_dtype(self.options.master_dtype, path="strategy_config.master_dtype")
+        compute = self.options.param_dtype or context.model.dtype
+        self.compute_dtype = torch_dtype(compute, path="strategy_config.param_dtype")
+        if master == torch.float64:
+            self.compute_dtype = master
+        self._groups: Groups | None = None
+        self._parking = Parking()
+        self._target: UpdateTarget | None = None
+        self._train_forward: LaidOutForward | None = None
+        self._infer_forward: LaidOutForward | None = None
+        self._forward: LaidOutForward | None = None
+
+    def wanted(self) -> Capabilities:
+        """Returns what the configuration asks for."""
+        return Capabilities(
+            **{
+                **{
+                    name: getattr(super(Fsdp2Strategy, self).wanted(), name)
+                    for name in ("dynamic_batching", "packing", "lora")
+                },
+                "context_parallel": self.options.ulysses_size > 1,
+            }
+        )
+
+    @property
+    def groups(self) -> Groups:
+        """The process groups; they exist once `initialize` has run."""
+        self.unwrap_model()
+        assert self._groups is not None
+        return self._groups
+
+    def initialize(self, model_provider: ModelProvider | None = None) -> None:
+        """Joins the group, builds and shards the model, and publishes the RankInfo."""
+        context = self.context
+        if context.device_type == "cuda":
+            torch.cuda.set_device(min(context.local_rank, torch.cuda.device_count() - 1))
+        self._groups = make_groups(context, self.options)
+        if context.model.model_name_or_path:
+            self.tokenizer = default_tokenizer(context.model_args)
+        self.model = self._build(model_provider)
+        shard = self._groups.sequence
+        batching = context.batching
+        common: dict[str, Any] = {"shard": shard, "packing": batching.packing}  # Any: keyword arguments
+        self._train_forward = LaidOutForward(self.model, trim=batching.train_tokens is not None, **common)
+        self._infer_forward = LaidOutForward(self.model, trim=batching.infer_tokens is not None, **common)
+        self._target = UpdateTarget(self.model, rank=context.rank, digest=self.options.digest)
+        self.publish(context.data_parallel(context_parallel_size=self.options.ulysses_size))
+
+    def _build(self, model_provider: ModelProvider | None) -> nn.Module:
+        assert self._groups is not None
+        model = build_model(
+            self.context,
+            self.options,
+            self._groups,
+            provider=model_provider,
+            tokenizer=self.tokenizer,
+            trainable=self.trainable,
+            compute_dtype=self.compute_dtype,
+        )
+        assert isinstance(model, nn.Module)
+        return model
+
+    def layout(self) -> Layout | None:
+        """Returns how the current micro-batch is laid out."""
+        return self._forward.layout if self._forward is not None else None
+
+    def forward_step(self, batch: DataProto, forward_func: ForwardFunc) -> dict[str, object] | None:
+        """Returns the results of `forward_func` over this rank's rows, in input order."""
+        model = self.unwrap_model()
+        self.require_states()
+        batching = self.context.batching
+        plan = self._equal(
+            plan_micro_batches(
+                row_lengths(batch),
+                rows=int(batch.meta_info.get("micro_batch_size") or batching.infer_rows),
+                tokens=batching.infer_tokens,
+                packed=batching.packing,
+            )
+        )
+        assert self._infer_forward is not None
+        self._forward = forward = self._infer_forward
+        parts = []
+        training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                for group in plan.groups:
+                    if not group:
+                        forward.idle(self.device)
+                        continue
+                    micro = take_rows(batch, group).to(self.context.device_type)
+                    parts.append(forward_func(micro, forward(micro))[1])
+        finally:
+            forward.leave()
+            model.train(training)
+            reshard(model)
+        return joined_results(parts, plan)
+
+    def _equal(self, plan: MicroBatches) -> MicroBatches:
+        """Returns the plan with as many micro-batches as the rank that has the most: sharded layers need all
+        ranks."""
+        return plan.with_count(largest_over(self.groups.world, len(plan.groups)))
+
+    # -- states
+
+    def _tensors(self, kind: StateKind) -> list[Tensor]:
+        model = self.unwrap_model()
+        if kind is StateKind.MODEL_PARAMS:
+            return [*model.parameters(), *model.buffers()]
+        if kind is StateKind.GRADIENTS:
+            return [p.grad for p in model.parameters() if p.grad is not None]
+        return []
+
+    def load_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
+        """Brings states back; those that are here already stay as they are."""
+        for kind in state_kinds(include):
+            self._parking.unpark(kind)
+
+    def offload_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
+        """Gives the memory of states back."""
+        reshard(self.unwrap_model())
+        for kind in state_kinds(include):
+            self._parking.park(kind, self._tensors(kind))
+
+    def require_states(self, *kinds: StateKind) -> None:
+        """Makes sure that parameters (and `kinds`) are here and are of one version."""
+        assert self._target is not None
+        self._target.require_whole()
+        for kind in (StateKind.MODEL_PARAMS, *kinds):
+            self._parking.unpark(kind)
+
+    # -- target of updates
+
+    def setup_collective_group(self, group: CollectiveGroup) -> str:
+        """Joins the group of a broadcast transport."""
+        return self._as_target().setup_collective_group(group)
+
+    def begin_update(self, manifest: Manifest) -> int:
+        """Opens an update."""
+        reshard(self.unwrap_model())
+        self._parking.unpark(StateKind.MODEL_PARAMS)
+        return self._as_target().begin_update(manifest)
+
+    def update_parameter_in_bucket(self, bucket: Bucket) -> int:
+        """Takes this rank's part of one bucket."""
+        return self._as_target().update_parameter_in_bucket(bucket)
+
+    def commit_update(self, version: int) -> UpdateReceipt:
+        """Closes an update."""
+        receipt = self._as_target().commit_update(version)
+        self.weights_version = version
+        return receipt
+
+    def abort_update(self, version: int) -> int:
+        """Gives an update up."""
+        return self._as_target().abort_update(version)
+
+    def _as_target(self) -> UpdateTarget:
+        self.unwrap_model()
+        assert self._target is not None
+        return self._target

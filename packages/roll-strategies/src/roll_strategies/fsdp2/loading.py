@@ -1,0 +1,67 @@
+"""How a sharded model comes to be, the same on every rank."""
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from roll_strategies.context import StrategyContext
+from roll_strategies.fsdp2 import ulysses
+from roll_strategies.fsdp2.groups import Groups
+from roll_strategies.fsdp2.options import Fsdp2Options
+from roll_strategies.fsdp2.sharding import equalise, shard_model
+from roll_strategies.hf.models import load_model, prepare, torch_dtype
+from roll_strategies.interfaces import ModelProvider
+from roll_strategies.providers import default_model_provider
+
+
+def build_model(
+    context: StrategyContext,
+    options: Fsdp2Options,
+    groups: Groups,
+    *,
+    provider: ModelProvider | None,
+    tokenizer: object | None,
+    trainable: bool,
+    compute_dtype: torch.dtype,
+) -> FSDPModule:
+    """Returns the sharded model; its state is that of rank 0 everywhere.
+
+    Args:
+        context: which model.
+        options: how it is sharded.
+        groups: where.
+        provider: makes the whole model on the CPU; None (or the default one) loads the directory of
+            `model_args`.
+        tokenizer: handed to the provider.
+        trainable: whether parameters need gradients.
+        compute_dtype: dtype of forward and backward.
+    """
+    settings = context.model
+    master = torch_dtype(options.master_dtype, path="strategy_config.master_dtype")
+    if provider is None or provider is default_model_provider:
+        # Straight into the master dtype: a half-precision stop in between would round float32 weights.
+        model = load_model(settings, is_trainable=trainable, dtype=master)
+    else:
+        model = provider(
+            tokenizer=tokenizer,
+            model_args=context.model_args,
+            training_args=context.training_args,
+            is_trainable=trainable,
+        )
+        prepare(model, settings, is_trainable=trainable)
+        model = model.to(master)
+    device = torch.device(context.device_type)
+    equalise(model, groups.world, device)
+    if groups.sequence is not None:
+        use_split_attention(model, groups.sequence.size)
+    model.to(device)
+    return shard_model(model, groups, options, compute_dtype=compute_dtype)
+
+
+def use_split_attention(model: nn.Module, size: int) -> None:
+    """Makes every layer attend over sequences that are split over `size` ranks."""
+    config = getattr(model, "config", None)
+    assert config is not None
+    ulysses.check_model(config, size)
+    ulysses.register()
+    config._attn_implementation = ulysses.NAME

@@ -1,0 +1,56 @@
+"""Tiny models in the Hugging Face format, built once."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+import transformers
+
+torch.set_num_threads(1)
+
+
+def build_tiny(
+    directory: Path, *, tied: bool = False, layers: int = 2, dtype: torch.dtype = torch.float32
+) -> Path:
+    """Writes a causal language model of 2 layers and 48 tokens."""
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=48,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=tied,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    model = transformers.Qwen2ForCausalLM(config).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Larger than the library's own start, so that the model has opinions.
+            parameter.copy_(
+                torch.randn_like(parameter) * (0.2 if parameter.dim() > 1 else 0.05) + (parameter.dim() == 1)
+            )
+    model.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def tiny_tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("tied"), tied=True)
+
+
+@pytest.fixture(scope="session")
+def tiny_double(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("double"), dtype=torch.float64)
