@@ -2,6 +2,7 @@
 
 from typing import Self
 
+from roll_dispatch.errors import TopologyError
 from roll_dispatch.record import Record
 
 
@@ -32,6 +33,14 @@ class RankInfo(Record):
     ep_rank: int = 0
     """Expert parallel coordinate. It lies over dp x cp and is not one of the four that place a rank."""
     ep_size: int = 1
+
+    def check(self) -> None:
+        """Raise when a coordinate or size is no whole number; whether they fit together, a Topology checks."""
+        for name, value in self.__dict__.items():
+            if type(value) is not int:
+                raise TopologyError(
+                    f"RankInfo.{name} is a whole number, not {value!r}; convert it with int(...)"
+                )
 
     @classmethod
     def data_parallel(cls, *, rank: int, world_size: int) -> Self:
