@@ -124,7 +124,7 @@ class Host:
         try:
             args, kwargs = self._before(header, args, kwargs)
             try:
-                # Not "yield from": Ray sends values into generators, which a user's plain iterator cannot take.
+                # Not "yield from": Ray sends values into generators, which a plain iterator cannot take.
                 for item in getattr(self.worker, header.method)(*args, **kwargs):  # noqa: UP028
                     yield item
             finally:
