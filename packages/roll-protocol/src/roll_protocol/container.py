@@ -21,11 +21,23 @@ MANIFEST: Final = "roll_protocol"
 DIGEST: Final = "sha256"
 _MAX_HEADER: Final = 100_000_000
 NATIVE: Final = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "float16": "F16", "
-    ""bfloat16": "BF16",
-    "int32": "I32", "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64", "uint64": "U64",
-    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
-}  # fmt: skip
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "int16": "I16",
+    "uint16": "U16",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int32": "I32",
+    "uint32": "U32",
+    "float32": "F32",
+    "float64": "F64",
+    "int64": "I64",
+    "uint64": "U64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+"""The dtypes of torch that safetensors has, and its names for them; others are stored as bytes."""
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
