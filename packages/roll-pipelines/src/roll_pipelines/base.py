@@ -170,9 +170,9 @@ class BasePipeline:
         """
         seconds = {f"time/{name}": value for name, value in self._seconds.items()}
         self._seconds.clear()
-        row = {**metrics, **seconds, "system/step": global_step}
+        row = {**metrics, **seconds}
         self.state.step = global_step
-        self.state.log_history.append(row)
+        self.state.log_history.append({**row, "system/step": global_step})
         if global_step % self.pipeline_config.logging_steps == 0 or self.is_last_step(global_step):
             self.tracker.log(row, step=global_step)
         self.do_checkpoint(global_step)

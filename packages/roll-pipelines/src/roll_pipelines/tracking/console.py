@@ -44,8 +44,8 @@ class ConsoleTracker:
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
         """Shows one step."""
-        if self._first_step is None:
-            self._first_step = step
+        if self._first_step is None:  # the first step warms up, so the time left is judged by those after it
+            self._first_step, self._started = step, self._clock()
         if self._live is not None:
             self._live.update(self._table(metrics, step), refresh=True)
         else:

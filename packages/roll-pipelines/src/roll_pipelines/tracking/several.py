@@ -1,5 +1,6 @@
 """Several trackers as one."""
 
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -69,9 +70,11 @@ def as_number(name: str, value: object) -> float:
     if isinstance(value, int | float):
         return value
     item = getattr(value, "item", None)
-    number = item() if item is not None and getattr(value, "size", 1) != 0 else value
-    if isinstance(number, int | float):
-        return number
+    if item is not None:
+        with contextlib.suppress(ValueError, RuntimeError):  # more than one element: said below
+            number = item()
+            if isinstance(number, int | float):
+                return number
     raise TypeError(
         f"metric {name!r} must be a number, not {value!r} of type {type(value).__name__}; reduce it first"
     )
