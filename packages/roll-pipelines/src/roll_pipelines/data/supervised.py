@@ -1,0 +1,170 @@
+"""Rows with a prompt and a right answer, as a model is trained on them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from roll_protocol import DataProto
+
+IGNORE_INDEX = -100
+LengthPolicy = Literal["drop", "truncate_left", "truncate_right"]
+
+# B rows   S positions
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisedRow:
+    """One row: what is given, and what is learnt."""
+
+    prompt: str
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRow:
+    """A row as token ids; the answer ends with the end token."""
+
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """Encoded rows, and what the length policy did to the others."""
+
+    rows: tuple[EncodedRow, ...]
+    dropped: int = 0
+    """Rows that were left out, because they were too long or held nothing to learn."""
+    truncated: int = 0
+    """Rows that were shortened."""
+
+
+def encode_rows(
+    rows: Sequence[SupervisedRow],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    policy: LengthPolicy = "truncate_right",
+) -> EncodedRows:
+    """Returns rows as token ids, none longer than `max_length`.
+
+    Args:
+        rows: prompts and answers.
+        tokenizer: its end token is put after every answer.
+        max_length: most tokens of prompt and answer together.
+        policy: `drop` leaves longer rows out, `truncate_left` shortens them at the start,
+            `truncate_right` at the end; a row of which no answer token is left is dropped.
+
+    Raises:
+        ValueError: nothing is left.
+    """
+    kept: list[EncodedRow] = []
+    dropped = truncated = 0
+    for row in rows:
+        encoded = encode_row(row, tokenizer)
+        excess = len(encoded.prompt_ids) + len(encoded.response_ids) - max_length
+        if excess > 0 and policy != "drop":
+            truncated += 1
+            encoded = _shortened(encoded, excess, policy)
+        if (excess > 0 and policy == "drop") or not encoded.response_ids:
+            dropped += 1
+            truncated -= excess > 0 and policy != "drop"
+            continue
+        kept.append(encoded)
+    if not kept:
+        raise ValueError(
+            f"none of {len(rows)} rows is left: {dropped} were dropped by the length policy {policy!r} at "
+            f"sequence_length {max_length}; raise sequence_length or give more rows"
+        )
+    return EncodedRows(rows=tuple(kept), dropped=dropped, truncated=truncated)
+
+
+def encode_row(row: SupervisedRow, tokenizer: PreTrainedTokenizerBase) -> EncodedRow:
+    """Returns one row as token ids, the end token after its answer."""
+    prompt = tokenizer(row.prompt, add_special_tokens=True).input_ids
+    response = tokenizer(row.response, add_special_tokens=False).input_ids
+    return EncodedRow(tuple(prompt), (*response, int(tokenizer.eos_token_id)))
+
+
+def _shortened(row: EncodedRow, excess: int, policy: LengthPolicy) -> EncodedRow:
+    ids = [*row.prompt_ids, *row.response_ids]
+    if policy == "truncate_left":
+        keep_prompt = max(0, len(row.prompt_ids) - excess)
+        rest = ids[excess:]
+        return EncodedRow(tuple(rest[:keep_prompt]), tuple(rest[keep_prompt:]))
+    rest = ids[: len(ids) - excess]
+    return EncodedRow(tuple(rest[: len(row.prompt_ids)]), tuple(rest[len(row.prompt_ids) :]))
+
+
+def collate(rows: Sequence[EncodedRow], *, pad_token_id: int, length: int | None = None) -> DataProto:
+    """Returns rows as one batch, padded on the right.
+
+    Args:
+        rows: encoded rows.
+        pad_token_id: what stands in the padding; masks come from lengths, never from this value.
+        length: positions of every row; the longest row's when None.
+
+    Returns:
+        `input_ids`, `attention_mask` [B, S] and `labels` [B, S]: `labels[:, t]` is the answer token that
+        position t predicts, -100 where nothing is learnt.
+    """
+    longest = max((len(row.prompt_ids) + len(row.response_ids) for row in rows), default=1)
+    width = longest if length is None else length
+    assert longest <= width, "rows were encoded to fit"
+    ids = torch.full((len(rows), width), pad_token_id, dtype=torch.int64)
+    mask = torch.zeros(len(rows), width, dtype=torch.int64)
+    labels = torch.full((len(rows), width), IGNORE_INDEX, dtype=torch.int64)
+    for index, row in enumerate(rows):
+        tokens = torch.tensor([*row.prompt_ids, *row.response_ids], dtype=torch.int64)
+        start = max(1, len(row.prompt_ids))
+        ids[index, : len(tokens)] = tokens
+        mask[index, : len(tokens)] = 1
+        labels[index, start - 1 : len(tokens) - 1] = tokens[start:]
+    return DataProto.from_single_dict({"input_ids": ids, "attention_mask": mask, "labels": labels})
+
+
+def epoch_order(rows: int, *, seed: int, epoch: int, shuffle: bool = True) -> list[int]:
+    """Returns the order of one pass over the data; it depends on nothing but its arguments.
+
+    Args:
+        rows: how many there are.
+        seed: the run's seed.
+        epoch: number of the pass.
+        shuffle: False keeps the order of the file.
+    """
+    if not shuffle:
+        return list(range(rows))
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    return [int(index) for index in torch.randperm(rows, generator=generator)]
+
+
+def batch_rows(rows: int, *, batch_size: int, step: int, seed: int, shuffle: bool = True) -> list[int]:
+    """Returns which rows make the batch of a step, passes over the data following each other without a gap.
+
+    Args:
+        rows: how many there are.
+        batch_size: rows of a batch; may be larger than the data.
+        step: number of the step, from 0.
+        seed: the run's seed.
+        shuffle: see `epoch_order`.
+
+    Example:
+        >>> batch_rows(3, batch_size=2, step=1, seed=0, shuffle=False)
+        [2, 0]
+    """
+    taken: list[int] = []
+    first = step * batch_size
+    while len(taken) < batch_size:
+        epoch, offset = divmod(first + len(taken), rows)
+        order = epoch_order(rows, seed=seed, epoch=epoch, shuffle=shuffle)
+        taken += order[offset : offset + batch_size - len(taken)]
+    return taken
+
+
+def in_batches(rows: Sequence[EncodedRow], batch_size: int) -> Iterator[Sequence[EncodedRow]]:
+    """Yields all rows in order, the last batch as short as it must be."""
+    for start in range(0, len(rows), batch_size):
+        yield rows[start : start + batch_size]

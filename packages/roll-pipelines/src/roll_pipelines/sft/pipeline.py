@@ -1,0 +1,112 @@
+"""Supervised fine-tuning: learn right answers, token by token."""
+
+import copy
+import logging
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+from transformers import AutoTokenizer
+
+from roll_pipelines.base import BasePipeline
+from roll_pipelines.data.model_source import first_weights, give_model
+from roll_pipelines.data.supervised import (
+    EncodedRow,
+    SupervisedRow,
+    batch_rows,
+    collate,
+    encode_rows,
+    in_batches,
+)
+from roll_pipelines.rollouts import pad_id
+from roll_pipelines.sft.config import SFTConfig
+from roll_pipelines.sft.rows import supervised_data
+from roll_protocol import DataProto, reduce_metrics
+
+logger = logging.getLogger(__name__)
+
+
+class SFTPipeline(BasePipeline):
+    """One role that learns from rows, and is scored on others."""
+
+    config_cls: ClassVar[type[SFTConfig]] = SFTConfig
+    pipeline_config: SFTConfig
+
+    def __init__(self, pipeline_config: SFTConfig) -> None:
+        """Reads the rows, and starts the role.
+
+        Args:
+            pipeline_config: the configuration.
+        """
+        super().__init__(copy.deepcopy(pipeline_config))
+        config = self.pipeline_config
+        model = first_weights(config, self.run_directory.root)
+        give_model(config.sft_train, model, instead_of=config.pretrain)
+        self.tokenizer = AutoTokenizer.from_pretrained(model)
+        data = supervised_data(config)
+        self.training = self.encode(data.training)
+        self.validation = self.encode(data.validation) if data.validation else []
+        epochs = config.sft_train.training_args.num_train_epochs
+        in_epochs = math.ceil(epochs * len(self.training) / config.batch_size())
+        config.max_steps = min(config.max_steps, max(1, in_epochs))
+        if config.sft_train.training_args.max_steps is None:
+            config.sft_train.training_args.max_steps = config.max_steps
+        role = config.sft_train
+        clusters = self.create_clusters_parallel([("sft_train", role.name, role.worker_cls, role)])
+        self.sft_train = clusters["sft_train"]
+        self.sft_train.initialize(pipeline_config=config)
+        self.set_checkpoint_clusters(self.sft_train)
+
+    def run(self) -> None:
+        """Learns from every batch, scores the held-out rows when it is due, and writes the summary."""
+        config = self.pipeline_config
+        for step in self.steps():
+            with self.timed("step_seconds"):
+                chosen = batch_rows(
+                    len(self.training),
+                    batch_size=config.batch_size(),
+                    step=step,
+                    seed=config.seed,
+                    shuffle=config.sft_train.data_args.shuffle,
+                )
+                batch = self.collated([self.training[row] for row in chosen])
+                batch.meta_info["global_step"] = step
+                metrics = reduce_metrics(self.sft_train.train_step(batch).meta_info["metrics"])
+            metrics["data/epoch"] = (step + 1) * config.batch_size() / len(self.training)
+            if self.validation and self.should_validate(step):
+                metrics |= self.validate()
+            self.end_step(step, metrics)
+        self.summary |= {name: self.state.log_history[-1].get(name) for name in ("sft_train/loss",)}
+        if self.validation:
+            self.summary |= self.validate()
+        self.write_summary()
+
+    def validate(self) -> dict[str, float]:
+        """Returns loss and exact match over all rows that are held out, without learning from them."""
+        size = self.pipeline_config.sft_train.infer_batch_size * self.sft_train.dp_size
+        with self.timed("validate_seconds"):
+            parts = [
+                self.sft_train.val_step(self.collated(rows)) for rows in in_batches(self.validation, size)
+            ]
+        return reduce_metrics(DataProto.concat(parts).meta_info["metrics"])
+
+    def encode(self, rows: Sequence[SupervisedRow]) -> Sequence[EncodedRow]:
+        """Returns rows as token ids, none longer than `sequence_length`.
+
+        Args:
+            rows: prompts and answers.
+        """
+        config = self.pipeline_config
+        assert config.sequence_length is not None, "a rule of the configuration demands it"
+        policy = config.sft_train.data_args.max_length_policy
+        encoded = encode_rows(rows, self.tokenizer, max_length=config.sequence_length, policy=policy)
+        if encoded.dropped or encoded.truncated:
+            logger.warning(
+                "of %d rows, %d were dropped and %d shortened to fit sequence_length %d",
+                len(rows), encoded.dropped, encoded.truncated, config.sequence_length,
+            )  # fmt: skip
+        return encoded.rows
+
+    def collated(self, rows: Sequence[EncodedRow]) -> DataProto:
+        """Returns rows as one batch."""
+        return collate(rows, pad_token_id=pad_id(self.tokenizer))

@@ -1,0 +1,43 @@
+"""The rows that supervised fine-tuning learns from and those that it is scored on."""
+
+from dataclasses import dataclass
+
+from roll_pipelines.data.files import read_rows
+from roll_pipelines.data.problems import Problem, ProblemSource, ProblemStream, held_out_problems
+from roll_pipelines.data.supervised import SupervisedRow
+from roll_pipelines.sft.config import SFTConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisedData:
+    """Rows to learn from and rows that are only scored."""
+
+    training: list[SupervisedRow]
+    validation: list[SupervisedRow]
+
+
+def supervised_data(config: SFTConfig) -> SupervisedData:
+    """Returns the rows that a configuration names.
+
+    Args:
+        config: the configuration.
+
+    Raises:
+        ValueError: a file or a row of it cannot be read, or the task has too few problems.
+    """
+    if config.task is not None:
+        held_out = held_out_problems(config.task, seed=config.seed)
+        stream = ProblemStream(
+            ProblemSource(config.task, seed=config.seed), held_out=[problem.prompt for problem in held_out]
+        )
+        return SupervisedData(rows_of(stream.take(config.num_problems)), rows_of(held_out))
+    arguments = config.sft_train.data_args
+    columns = {"prompt": arguments.prompt or "prompt", "response": arguments.response or "response"}
+    return SupervisedData(
+        read_rows(arguments.file_name or [], **columns), read_rows(config.validation_files, **columns)
+    )
+
+
+def rows_of(problems: list[Problem]) -> list[SupervisedRow]:
+    """Returns problems as rows whose response is the right answer."""
+    return [SupervisedRow(problem.prompt, problem.answer) for problem in problems]
