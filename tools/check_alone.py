@@ -4,7 +4,7 @@ The built wheel is installed, never the source tree, with the wheels of the work
 requires and with its `test` dependency group. The tests run from a copy outside the tree. Tests marked
 `ray` run in a second environment, for packages that have an extra of that name.
 
-Usage: python tools/check_alone.py [--root ROOT] [--python VERSION [--if-found]] [PACKAGE ...]
+Usage: python tools/check_alone.py [--root ROOT] [--python VERSION [--if-found]] [--bare] [PACKAGE ...]
 """
 
 import argparse
@@ -156,8 +156,14 @@ def test(root: Path, suite: Suite, wheels: Mapping[str, Path], python: Path) -> 
     )
 
 
-def check(root: Path, chosen: Sequence[str], python: Path) -> Iterator[Outcome]:
+def check(root: Path, chosen: Sequence[str], python: Path, *, bare: bool = False) -> Iterator[Outcome]:
     """Yield the outcome of each suite of the chosen packages (all of them when none is named).
+
+    Args:
+        root: the workspace.
+        chosen: names of packages.
+        python: the interpreter to use.
+        bare: leave out the environments that install an extra.
 
     Raises:
         LayoutError: the tree is not laid out as expected, or holds no package of a chosen name.
@@ -172,8 +178,8 @@ def check(root: Path, chosen: Sequence[str], python: Path) -> Iterator[Outcome]:
         wheels = build(root, packages, Path(folder))
         for package in packages:
             if not chosen or package.name in chosen:
-                for suite in suites(package):
-                    yield test(root, suite, wheels, python)
+                chosen_suites = (suite for suite in suites(package) if not (bare and suite.extra))
+                yield from (test(root, suite, wheels, python) for suite in chosen_suites)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -187,6 +193,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--if-found", action="store_true", help="succeed where this machine has no such Python"
     )
+    parser.add_argument("--bare", action="store_true", help="only the environments without extras")
     options = parser.parse_args(arguments)
     python = find(options.python) if options.python else THIS_PYTHON
     if python is None:
@@ -194,7 +201,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if options.if_found else 2
     failed = 0
     try:
-        for outcome in check(options.root.resolve(), options.package, python):
+        for outcome in check(options.root.resolve(), options.package, python, bare=options.bare):
             verdict = "passed" if outcome.passed else "FAILED"
             print(
                 f"{outcome.suite} {verdict} alone in {outcome.seconds:.0f} s: {outcome.summary}", flush=True

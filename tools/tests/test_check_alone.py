@@ -58,6 +58,8 @@ def test_tests_that_need_ray_run_only_where_the_extra_is_installed(toy: Toy) -> 
         ("roll-high[ray]", True),
     ]
     assert all(one.summary.startswith("1 passed, 1 deselected") for one in outcomes)
+    bare = check_alone.check(toy.root, ["roll-high"], check_alone.THIS_PYTHON, bare=True)
+    assert [str(one.suite) for one in bare] == ["roll-high"]
 
 
 def test_a_package_without_tests_is_an_error(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
