@@ -322,6 +322,8 @@ def checked_meta(value: object) -> dict[str, Any]:  # see Frame._meta
 def checked_ids(value: object, rows: int) -> Array:
     """Return row identities as an array of their own, one entry a row."""
     ids = value.detach().cpu().numpy().copy() if isinstance(value, Tensor) else np.array(value)
+    if not rows and ids.size == 0:
+        ids = np.zeros(0, dtype=np.int64)  # an empty list has no type of its own
     if ids.shape != (rows,) or ids.dtype.kind not in "iuUS":
         raise RowMismatchError(
             f"row_ids are {rows} integers or strings, one a row, not {ids.dtype} of shape {ids.shape}; "

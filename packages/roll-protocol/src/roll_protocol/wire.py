@@ -28,7 +28,7 @@ def to_bytes(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return the values of a tensor as bytes, shape [nbytes]; a view when the tensor is contiguous and on
     the CPU."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    return plain.view(-1).view(torch.uint8).numpy()
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
 
 
 def array_bytes(array: Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
