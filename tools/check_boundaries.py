@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 SIDE_DOORS = ("testing", "on_ray")
 OPEN_TREES = ("roll",)  # the guide's import paths: re-exports only, so every module of it is a door
 SHARED_FOLDERS = ("tests-integration", "tools")
+IMPORTING_CALLS = ("import_module", "importorskip", "__import__")
 DISTRIBUTION = {  # import name -> distribution, where the two differ
     "yaml": "pyyaml",
     "hydra": "hydra-core",
@@ -108,18 +109,30 @@ def read_door(package: Package) -> Door:
 
 def imports(source: Path) -> Iterator[Import]:
     """Yield a file's absolute imports, at any depth, and its strings that look like module paths."""
+    called: set[int] = set()
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"), str(source))):
         if isinstance(node, ast.Import):
             yield from (Import(node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield Import(node.lineno, node.module, tuple(alias.name for alias in node.names))
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and MODULE_PATH.fullmatch(node.value)
-        ):
-            module, _, member = node.value.partition(":")
+        elif isinstance(node, ast.Call) and (name := _imported_by_call(node)):
+            called.add(id(node.args[0]))  # the walk meets a call before its arguments
+            yield Import(node.lineno, name)
+        elif isinstance(node, ast.Constant) and id(node) not in called and _is_module_path(node.value):
+            module, _, member = str(node.value).partition(":")
             yield Import(node.lineno, module, (member,) if member else (), quoted=True)
+
+
+def _is_module_path(value: object) -> bool:
+    return isinstance(value, str) and MODULE_PATH.fullmatch(value) is not None
+
+
+def _imported_by_call(node: ast.Call) -> str | None:
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+    argument = node.args[0] if node.args else None
+    if called in IMPORTING_CALLS and isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+        return None if argument.value.startswith(".") else argument.value
+    return None
 
 
 def past_the_door(found: Import, door: Door) -> str | None:

@@ -30,7 +30,9 @@ def test_a_complaint_names_file_line_and_remedy_and_fails_the_check(
         ("from roll_low.number import ONE\n", "not from the inside 'roll_low.number'"),
         ("from roll_low import number\n", "'number' is not in __all__ of roll_low"),
         ("from roll_low.testing import missing\n", "'missing' is not in __all__ of roll_low.testing"),
-        ("import importlib\n\nimportlib.import_module('roll_low.number')\n", "past the door of roll_low"),
+        ("import importlib\n\nimportlib.import_module('roll_low.number')\n", "not from the inside"),
+        ("import importlib\n\nimportlib.import_module('numpy.linalg')\n", "'numpy' is undeclared"),
+        ("ray = pytest.importorskip('ray')\n", "'ray' is undeclared"),
         ("TARGET = 'roll_low.number:ONE'\n", "past the door of roll_low"),
     ],
 )
@@ -50,6 +52,7 @@ def test_each_forbidden_import_is_one_complaint(toy: Toy, source: str, complaint
         "import roll_low.on_ray\n",
         "from roll_low import *\n",
         "from roll_high import TWO\nfrom . import anything\n",
+        "from importlib import import_module\n\nimport_module('json')\nimport_module('.here', 'there')\n",
         "KIND = 'roll_low.testing:kit'\nSENTENCE = 'see roll_low.number for more'\nOTHER = 'yaml.nodes'\n",
     ],
 )
