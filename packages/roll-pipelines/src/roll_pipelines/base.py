@@ -106,6 +106,8 @@ class BasePipeline:
         Raises:
             Exception: what the first role that failed raised, with the role's key as a note.
         """
+        # Here and not in the pool: the daemons of a Ray that is started end with the thread that started it.
+        self.resource_manager.start()
         with ThreadPoolExecutor(max_workers=max(1, len(specs)), thread_name_prefix="create-cluster") as pool:
             futures = {spec[0]: pool.submit(self._create_cluster, *spec) for spec in specs}
         failures = {

@@ -34,7 +34,7 @@ def character_tokenizer(alphabet: str = DEFAULT_ALPHABET) -> PreTrainedTokenizer
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     if alphabet == alphabet.lower():
         tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(?s)."), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers leaves it untyped
         tokenizer_object=tokenizer,
