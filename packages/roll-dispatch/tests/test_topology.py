@@ -100,7 +100,7 @@ def test_every_expert_size_that_divides_dp_times_cp_keeps_the_laws(dp: int, cp: 
 
         for tp in (0, 1):
             ranks = [i.ep_rank for i in topology if i.tp_rank == tp]
-            assert sorted(ranks) == sorted([e for e in range(ep)] * (shards // ep))
+            assert sorted(ranks) == sorted(list(range(ep)) * (shards // ep))
 
 
 def test_a_user_made_list_in_any_order_is_put_in_rank_order() -> None:
@@ -351,5 +351,5 @@ def test_rank_info_refuses_fields_that_it_does_not_have_and_asks_for_those_that_
 
 @pytest.mark.parametrize("value", ["1", 1.0, None, True])
 def test_rank_info_refuses_coordinates_that_are_no_whole_numbers(value: object) -> None:
-    with pytest.raises(TopologyError, match="RankInfo.tp_rank is a whole number, not "):
+    with pytest.raises(TopologyError, match=r"RankInfo\.tp_rank is a whole number, not "):
         RankInfo(rank=0, world_size=1, tp_rank=value)  # type: ignore[arg-type]  # on purpose

@@ -45,7 +45,9 @@ class Division(Record):
             BalanceError: when there is not one item per row.
 
         Example:
-            >>> balance([1, 9, 1, 1], 2, equal_counts=False).undo(["big", "a", "b", "c"])  # doctest: +SKIP
+            >>> division = balance([1, 9, 1], 2, equal_counts=False)
+            >>> division.order, division.undo(["a", "c", "large"])
+            ((0, 2, 1), ['a', 'large', 'c'])
         """
         order = self.order
         if len(grouped) != len(order):
@@ -82,7 +84,7 @@ def balance(
 
     Example:
         >>> balance([7, 1, 1, 1, 7, 1], 2).groups
-        ((0, 1, 2), (3, 4, 5))
+        ((0, 1, 3), (2, 4, 5))
     """
     if parts < 1:
         raise BalanceError(f"rows are divided into 1 or more parts, not {parts}")

@@ -35,12 +35,10 @@ class RankInfo(Record):
     ep_size: int = 1
 
     def check(self) -> None:
-        """Raise when a coordinate or size is no whole number; whether they fit together, a Topology checks."""
+        """Raise when a field is no whole number; whether they fit together, a Topology checks."""
         for name, value in self.__dict__.items():
             if type(value) is not int:
-                raise TopologyError(
-                    f"RankInfo.{name} is a whole number, not {value!r}; convert it with int(...)"
-                )
+                raise TopologyError(f"RankInfo.{name} is a whole number, not {value!r}; convert it by int()")
 
     @classmethod
     def data_parallel(cls, *, rank: int, world_size: int) -> Self:

@@ -116,7 +116,7 @@ def registered_methods(cls: type) -> dict[str, Route]:
     routes: dict[str, Route] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():
-            route = getattr(value, _ROUTE, None)
+            route = getattr(getattr(value, "__func__", value), _ROUTE, None)
             if isinstance(value, (staticmethod, classmethod)) and isinstance(route, Route):
                 raise RegisterError(
                     f"{cls.__name__}.{name} is a {type(value).__name__}, and only methods of a worker are "

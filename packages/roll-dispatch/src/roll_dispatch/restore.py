@@ -28,7 +28,10 @@ class Trim(Record):
         if kind is None:
             return outputs
         _check_lengths(mode, kind, outputs, dict.fromkeys(outputs, self.sent), why="padded")
-        return {rank: kind.cut(value, [(0, self.kept[rank])])[0] for rank, value in outputs.items()}
+        return {
+            rank: value if self.kept[rank] == self.sent else kind.cut(value, [(0, self.kept[rank])])[0]
+            for rank, value in outputs.items()
+        }
 
     def result(self, mode: str, outputs: Outputs, result: object) -> object:
         """Return the result as it is."""
