@@ -9,6 +9,7 @@ from roll_executor.errors import (
     ExecutorError,
     Where,
     WorkerClassError,
+    WorkerColdError,
     WorkerDiedError,
     WorkerError,
     WorkerRaisedError,
@@ -21,6 +22,7 @@ from roll_executor.stream import ResultStream
 from roll_executor.transport import Answer, ClusterTransport
 from roll_executor.worker import Worker
 from roll_executor.worker_config import WorkerConfig
+from roll_executor.workers import Health
 
 __all__ = [
     "Answer",
@@ -31,12 +33,14 @@ __all__ = [
     "ClusterTransport",
     "ConfigError",
     "ExecutorError",
+    "Health",
     "MethodStats",
     "PendingResult",
     "ResultStream",
     "Where",
     "Worker",
     "WorkerClassError",
+    "WorkerColdError",
     "WorkerConfig",
     "WorkerDiedError",
     "WorkerError",

@@ -15,8 +15,8 @@ from roll_executor.pending import OpenCall, PendingResult
 from roll_executor.stats import MethodStats, Stats
 from roll_executor.stream import ResultStream
 from roll_executor.watch import watch
-from roll_executor.worker_config import WorkerConfig, environment_of
-from roll_executor.workers import Launch, Ticket, Workers
+from roll_executor.worker_config import WorkerConfig, environment_of, restartable
+from roll_executor.workers import Health, Launch, Ticket, Workers
 from roll_resources import Allocation, ResourceManager
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class Cluster:
             max_concurrency=concurrency,
             environment=environment,
             start_timeout_s=worker_config.start_timeout_s,
+            max_restarts=worker_config.max_restarts if restartable(worker_config) else 0,
+            cold_until=worker_config.cold_until,
         )
         try:
             self._workers: Workers = _launch(self.runtime, order)
@@ -95,6 +97,8 @@ class Cluster:
         self._lock = threading.RLock()
         self._initializing: OpenCall | None = None
         self._closed = False
+        self._suspect = False
+        self._initialized_with: tuple[Route, tuple[Any, ...], dict[str, Any]] | None = None
         self._bound: dict[str, Callable[..., Any]] = {}  # Any: the user's own signatures
 
     # ---- what the cluster is
@@ -164,6 +168,11 @@ class Cluster:
     def methods(self) -> list[str]:
         """Names of the methods that the cluster offers."""
         return sorted(self._methods)
+
+    def health(self) -> list[Health]:
+        """Return how every worker is, whatever it is doing; takes about a second when one does not answer."""
+        self._check_open()
+        return self._workers.health()
 
     def stats(self) -> dict[str, MethodStats]:
         """Return counts and seconds by method of the calls made through this object."""
@@ -248,6 +257,7 @@ class Cluster:
         timeout_s: float | None = None,
     ) -> OpenCall:
         self._check_open()
+        self._mend()
         plan = plan_call(route, self.topology, args, kwargs)
         header = Header(method=method, clear_cache=route.clear_cache, prefetch=route.prefetch)
         limits = (timeout_s, route.timeout_s, self.worker_config.timeout_s)
@@ -263,7 +273,25 @@ class Cluster:
         if method == INITIALIZE:
             with self._lock:
                 self._initializing = call
+                self._initialized_with = (route, args, kwargs)
         return call
+
+    def _mend(self) -> None:
+        """Build dead workers anew and initialize them, when the role allows it."""
+        with self._lock:
+            if not self._suspect:
+                return
+            self._suspect = False
+            if self._allocation is None or not restartable(self.worker_config):
+                return
+            rebuilt = self._workers.revive()
+            logger.warning("restarted ranks %s of %s", rebuilt, self.name)
+            if rebuilt and self._initialized_with is not None:
+                route, args, kwargs = self._initialized_with
+                header = Header(method=INITIALIZE, clear_cache=route.clear_cache, prefetch=route.prefetch)
+                parts = plan_call(route, self._topology, args, kwargs).parts
+                own = [part if rank in rebuilt else None for rank, part in enumerate(parts)]
+                self._workers.gather(self._send(own, header), (), self.worker_config.start_timeout_s)
 
     def _send(self, parts: Any, header: Header) -> list[Ticket]:  # Any: what roll_dispatch planned
         uses: dict[int, int] = {}
@@ -423,6 +451,8 @@ def _ending(cluster: Cluster, method: str) -> Callable[[dict[int, Status] | None
         if owner is None:
             return
         owner._stats.add(method, statuses, seconds)
+        if statuses is None:
+            owner._suspect = True
         if method == INITIALIZE and statuses is not None:
             told = [status.rank_info for status in statuses.values()]
             owner._topology = Topology([info for info in told if info is not None])

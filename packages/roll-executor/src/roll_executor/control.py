@@ -4,18 +4,19 @@ import contextlib
 import hmac
 import json
 import os
-import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from roll_executor.errors import Where
 from roll_executor.host import Host
 from roll_executor.host import __file__ as host_file
+from roll_executor.workers import Health
 
 Reply = dict[str, Any]  # Any: JSON
 MAX_BYTES = 4_000_000
@@ -48,32 +49,34 @@ class ControlServer:
                 connection.settimeout(5.0)
                 question = json.loads(_read(connection))
                 if hmac.compare_digest(str(question.get("token")), self._token):
-                    reply = self._answer(str(question.get("command")))
+                    reply = answer(self._owner(), str(question.get("command")))
                     connection.sendall(json.dumps(reply).encode())
 
-    def _answer(self, command: str) -> Reply:
-        host = self._owner()
-        if command == "abort":
-            return {"problems": host.abort() if host else []}
-        if command == "exit":
-            os.kill(os.getpid(), signal.SIGKILL)
-        reply: Reply = {"pid": os.getpid(), "built": host is not None}
-        if host is not None:
-            now = time.monotonic()
-            reply["running"] = [[name, now - since] for name, since in list(host.activity.running.values())]
-            reply["idle_s"] = now - host.activity.last_sign
-            reply["calls"] = host.activity.calls
-        if command == "stacks":
-            reply["stacks"] = stacks()
-        return reply
+
+def answer(host: Host | None, command: str) -> Reply:
+    """Return the answer of a worker, None while it is being built, to ``status``, ``stacks`` or ``abort``."""
+    if command == "abort":
+        return {"problems": host.abort() if host else []}
+    reply: Reply = {"pid": os.getpid(), "built": host is not None}
+    if host is not None:
+        now = time.monotonic()
+        reply["running"] = [[name, now - since] for name, since in list(host.activity.running.values())]
+        reply["idle_s"] = now - host.activity.last_sign
+        reply["calls"] = host.activity.calls
+        reply["cold"] = host.cold_until is not None
+    if command == "stacks":
+        reply["stacks"] = stacks()
+    return reply
 
 
 def stacks() -> dict[str, str]:
-    """Return the Python stack of every thread of this process but the caller's, by thread name."""
+    """Return the Python stack of every thread of this process but the caller's, by thread name and number."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     me = threading.get_ident()
     return {
-        names.get(ident, str(ident)): "".join(traceback.format_list(_own(traceback.extract_stack(frame))))
+        f"{names.get(ident, 'unknown')} ({ident})": "".join(
+            traceback.format_list(_own(traceback.extract_stack(frame)))
+        )
         for ident, frame in sys._current_frames().items()
         if ident != me
     }
@@ -105,7 +108,7 @@ def ask(address: tuple[str, int], token: str, command: str, timeout_s: float) ->
 
 
 def ask_many(
-    addresses: Mapping[int, tuple[str, int]], ranks: Sequence[int], token: str, command: str, timeout_s: float
+    addresses: Sequence[tuple[str, int]], ranks: Sequence[int], token: str, command: str, timeout_s: float
 ) -> dict[int, Reply]:
     """Ask several workers at once; those that do not answer are left out."""
     if not ranks:
@@ -113,6 +116,25 @@ def ask_many(
     with ThreadPoolExecutor(max_workers=min(32, len(ranks)), thread_name_prefix="roll-ask") as pool:
         replies = pool.map(lambda rank: ask(addresses[rank], token, command, timeout_s), ranks)
         return {rank: reply for rank, reply in zip(ranks, replies, strict=True) if reply is not None}
+
+
+def health_of(
+    rank: int, where: Where, reply: Reply | None, *, missing: str = "dead", log_files: tuple[str, ...] = ()
+) -> Health:
+    """Return the health that a worker's answer to ``status`` tells; without one its state is ``missing``."""
+    if reply is None:
+        return Health(rank=rank, state=missing, where=where, log_files=log_files)
+    running = tuple((str(name), float(seconds)) for name, seconds in reply.get("running", []))
+    state = "busy" if running else ("cold" if reply.get("cold") else "idle")
+    return Health(
+        rank=rank,
+        state=state,
+        where=where,
+        running=running,
+        idle_s=reply.get("idle_s"),
+        calls=int(reply.get("calls", 0)),
+        log_files=log_files,
+    )
 
 
 def _read(connection: socket.socket) -> bytes:

@@ -138,6 +138,10 @@ class WorkerDiedError(WorkerError):
     """A worker's process ended, was killed, or its node went away."""
 
 
+class WorkerColdError(WorkerError):
+    """A worker was restarted and lacks the state that a call needs."""
+
+
 class CallTimeoutError(WorkerError, TimeoutError):
     """A call was not answered by all ranks before its deadline."""
 

@@ -5,14 +5,26 @@ import pickle
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
 from roll_dispatch import RankInfo
-from roll_executor.errors import Where, WorkerError, WorkerRaisedError, WorkerStartError
+from roll_executor.errors import Where, WorkerColdError, WorkerError, WorkerRaisedError, WorkerStartError
 from roll_executor.hooks import Hooks
 from roll_executor.place import WorkerPlace, standing_at
+
+WARMING = (
+    "initialize",
+    "setup_model_update",
+    "begin_update",
+    "update_parameter_in_bucket",
+    "commit_update",
+    "abort_update",
+    "load_states",
+    "offload_states",
+)
+"""Calls that a cold worker takes: those that make it warm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +78,20 @@ class Host:
         place: where the worker stands.
         pid: process id, for messages.
         hooks: None: those that are installed.
+        cold_until: the method after which a restarted worker takes calls again; None: it takes them at once.
     """
 
     def __init__(
-        self, make: Callable[[], Any], *, place: WorkerPlace, pid: int, hooks: Hooks | None = None
+        self,
+        make: Callable[[], Any],
+        *,
+        place: WorkerPlace,
+        pid: int,
+        hooks: Hooks | None = None,
+        cold_until: str | None = None,
     ) -> None:
         self.place = place
+        self.cold_until = cold_until
         self.activity = Activity()
         self._where = Where(cluster=place.cluster_name, rank=place.rank, node=place.node, pid=pid)
         try:
@@ -163,6 +183,13 @@ class Host:
     def _before(
         self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self.cold_until is not None and header.method not in (*WARMING, self.cold_until):
+            where = replace(self._where, method=header.method)
+            raise WorkerColdError(
+                f"{where}: the worker was restarted and takes no call before {self.cold_until} succeeds; "
+                "push the weights to it first",
+                where=where,
+            )
         return self.hooks.before_call(
             self.worker, method=header.method, prefetch=header.prefetch, args=args, kwargs=kwargs
         )
@@ -171,6 +198,8 @@ class Host:
         self.hooks.after_call(self.worker, method=header.method, clear_cache=header.clear_cache)
 
     def _status(self, header: Header, started: float, seconds: float) -> Status:
+        if header.method == self.cold_until:
+            self.cold_until = None
         told = getattr(self.worker, "rank_info", None) if header.method == "initialize" else None
         return Status(started=started, seconds=seconds, rank_info=told)
 
@@ -178,13 +207,7 @@ class Host:
         if isinstance(error, WorkerError):
             return error  # a cluster that this worker called has failed: its own error says more
         kind = WorkerStartError if method == "__init__" else WorkerRaisedError
-        where = Where(
-            cluster=self._where.cluster,
-            rank=self._where.rank,
-            node=self._where.node,
-            pid=self._where.pid,
-            method=method,
-        )
+        where = replace(self._where, method=method)
         text = "".join(traceback.format_exception(type(error), error, _below(error.__traceback__)))
         return kind(
             f"{where} raised {type(error).__name__}: {error}",

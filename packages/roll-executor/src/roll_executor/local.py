@@ -6,17 +6,17 @@ import os
 import pickle
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
+from roll_executor.control import answer, health_of
 from roll_executor.errors import Where, WorkerDiedError, WorkerError
 from roll_executor.host import Header, Host, Status
 from roll_executor.place import WorkerPlace
 from roll_executor.rendezvous import HeldPort
-from roll_executor.workers import Launch, Outcome, Ticket
+from roll_executor.workers import Health, Launch, Outcome, Ticket
 from roll_resources import Placement
 
 
@@ -116,9 +116,14 @@ class LocalWorkers:
     may wait for one another.
     """
 
-    def __init__(self, hosts: Sequence[Host], *, wheres: Sequence[Where], is_async: bool) -> None:
+    def __init__(self, hosts: Sequence[Host], *, order: Launch) -> None:
         self.hosts = list(hosts)
-        self.wheres = list(wheres)
+        self._order: Launch | None = order
+        self._restarts = [0] * len(hosts)
+        pid = os.getpid()
+        wheres = [Where(cluster=order.name, rank=rank, node="local", pid=pid) for rank in range(len(hosts))]
+        self.wheres = wheres
+        is_async = order.is_async
         self.num_puts = 0
         self._dead: set[int] = set()
         self._loop = Loop(f"{wheres[0].cluster}-loop") if is_async else None
@@ -205,33 +210,35 @@ class LocalWorkers:
 
     def control(self, ranks: Sequence[int], command: str, timeout_s: float) -> dict[int, dict[str, Any]]:
         """Answer what a worker's control channel would."""
-        from roll_executor.control import stacks
-
-        replies: dict[int, dict[str, Any]] = {}
-        for rank in ranks:
-            if rank in self._dead:
-                continue
-            host = self.hosts[rank]
-            if command == "abort":
-                replies[rank] = {"problems": host.abort()}
-                continue
-            now = time.monotonic()
-            running = [[name, now - since] for name, since in list(host.activity.running.values())]
-            replies[rank] = {
-                "pid": os.getpid(),
-                "built": True,
-                "running": running,
-                "idle_s": now - host.activity.last_sign,
-                "calls": host.activity.calls,
-            }
-            if command == "stacks":
-                own = {
-                    f"{self.wheres[rank].cluster}-{rank}",
-                    f"{self.wheres[rank].cluster}-loop",
-                    "MainThread",
+        replies = {rank: answer(self.hosts[rank], command) for rank in ranks if rank not in self._dead}
+        for rank, reply in replies.items():
+            own = {f"{self.wheres[rank].cluster}-{rank}", f"{self.wheres[rank].cluster}-loop", "MainThread"}
+            if "stacks" in reply:
+                reply["stacks"] = {
+                    name: text for name, text in reply["stacks"].items() if name.rpartition(" ")[0] in own
                 }
-                replies[rank]["stacks"] = {name: text for name, text in stacks().items() if name in own}
         return replies
+
+    def health(self) -> list[Health]:
+        """Return how every worker is."""
+        replies = self.control(range(len(self.hosts)), "status", 0.0)
+        return [health_of(rank, where, replies.get(rank)) for rank, where in enumerate(self.wheres)]
+
+    def revive(self) -> list[int]:
+        """Build the workers anew that were ended, each in a thread of its own."""
+        if self._order is None or not self._dead:
+            return []
+        rebuilt = sorted(self._dead)
+        for rank in rebuilt:
+            if self._restarts[rank] >= self._order.max_restarts:
+                raise self._death(rank, "__init__")
+            self._restarts[rank] += 1
+            placement = self._order.allocation.placements[rank]
+            self.hosts[rank] = _build(self._order, placement, 0, cold_until=self._order.cold_until)
+            if self._lanes:
+                self._lanes[rank] = Lane(f"{self._order.name}-{rank}")
+            self._dead.discard(rank)
+        return rebuilt
 
     def kill(self, ranks: Sequence[int]) -> None:
         """Let these workers answer no more; what a thread runs cannot be ended from outside."""
@@ -240,6 +247,7 @@ class LocalWorkers:
     def close(self) -> None:
         """Let go of all workers."""
         self.kill(range(len(self.hosts)))
+        self._order = None
         for lane in self._lanes:
             lane.close()
         if self._loop is not None:
@@ -262,14 +270,10 @@ def launch(order: Launch) -> LocalWorkers:
     """
     with HeldPort("127.0.0.1") as held:
         hosts = [_build(order, placement, held.port) for placement in order.allocation.placements]
-    wheres = [
-        Where(cluster=order.name, rank=host.place.rank, node=host.place.node, pid=os.getpid())
-        for host in hosts
-    ]
-    return LocalWorkers(hosts, wheres=wheres, is_async=order.is_async)
+    return LocalWorkers(hosts, order=order)
 
 
-def _build(order: Launch, placement: Placement, master_port: int) -> Host:
+def _build(order: Launch, placement: Placement, master_port: int, *, cold_until: str | None = None) -> Host:
     place = WorkerPlace(
         cluster_name=order.name,
         rank=placement.rank,
@@ -281,7 +285,7 @@ def _build(order: Launch, placement: Placement, master_port: int) -> Host:
         node="local",
     )
     config = Packed(order.config).unpack()
-    return Host(lambda: order.worker_cls(config), place=place, pid=os.getpid())
+    return Host(lambda: order.worker_cls(config), place=place, pid=os.getpid(), cold_until=cold_until)
 
 
 def resolve(refs: Sequence[object], *, timeout_s: float | None = None) -> list[object]:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 SETTLE_S = 0.3
 """Seconds in which peers that are about to end or to fail themselves may do so."""
+NOT_THEIRS = ("roll-control", "PythonGCThread")
+"""Starts of the names of threads that run none of the user's code."""
 CONTROL_S = 1.0
 """Longest wait for the answer of a worker's control channel."""
 
@@ -75,7 +77,7 @@ def _describe(where: Where, reply: dict[str, Any] | None) -> str:  # Any: JSON
     )
     lines = [f"{where} runs {running}; last sign of life {reply.get('idle_s', 0.0):.1f} s ago"]
     for name, stack in reply.get("stacks", {}).items():
-        if name.startswith("roll-control"):
+        if name.startswith(NOT_THEIRS):
             continue
         lines.append(f"  thread {name}:\n{stack.rstrip()}")
     return "\n".join(lines)

@@ -40,6 +40,9 @@ class WorkerConfig:
     """``"never"``, or ``"on_failure"`` for a role whose workers hold nothing but what ``initialize`` made."""
     max_restarts: int = 3
     """How often one worker is restarted under ``restart: on_failure``."""
+    cold_until: str | None = None
+    """The method, e.g. ``"commit_update"``, before whose success a restarted worker takes only the calls of a
+    weight push; None: it takes every call at once."""
     colocate: bool | None = None
     """True: the role means to share its devices, False: it must not, None: shown and allowed."""
 
@@ -60,6 +63,18 @@ class WorkerConfig:
             path=path,
             colocate=self.colocate,
         )
+
+
+def restartable(config: WorkerConfig) -> bool:
+    """Return whether dead workers of the role are started again.
+
+    Raises:
+        ConfigError: if ``restart`` is no policy.
+    """
+    policy = getattr(config, "restart", "never")
+    if policy not in ("never", "on_failure"):
+        raise ConfigError(f"{config.name or 'role'}.restart is {policy!r}; choose 'never' or 'on_failure'")
+    return bool(policy == "on_failure")
 
 
 def environment_of(config: WorkerConfig) -> dict[str, str]:

@@ -24,6 +24,10 @@ class Launch:
     environment: Mapping[str, str]
     """What the user wants in the workers' environment."""
     start_timeout_s: float
+    max_restarts: int = 0
+    """How often a dead worker is started again."""
+    cold_until: str | None = None
+    """See ``WorkerConfig``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,22 @@ class Ticket:
     rank: int
     result: Any  # Any: each runtime's own kind of reference
     status: Any  # Any: as above
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How one worker is."""
+
+    rank: int
+    state: str
+    """``"idle"``, ``"busy"``, ``"cold"`` (lacks its weights), ``"silent"`` (no answer) or ``"dead"``."""
+    where: Where
+    running: tuple[tuple[str, float], ...] = ()
+    """Methods under way, with their seconds."""
+    idle_s: float | None = None
+    """Seconds since the last sign of life."""
+    calls: int = 0
+    log_files: tuple[str, ...] = ()
 
 
 Outcome = Status | WorkerError | None
@@ -78,6 +98,18 @@ class Workers(Protocol):
 
     def control(self, ranks: Sequence[int], command: str, timeout_s: float) -> dict[int, dict[str, Any]]:
         """Send a command to workers even while they are busy; ranks that do not answer are left out."""
+        ...
+
+    def revive(self) -> list[int]:
+        """Build the workers anew that have died and been started again; return their ranks.
+
+        Raises:
+            WorkerError: if one stays dead.
+        """
+        ...
+
+    def health(self) -> list[Health]:
+        """Return how every worker is, whatever it does."""
         ...
 
     def kill(self, ranks: Sequence[int]) -> None:

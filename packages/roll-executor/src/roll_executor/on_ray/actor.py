@@ -10,21 +10,12 @@ import ray
 from ray import cloudpickle
 
 from roll_executor.control import ControlServer
-from roll_executor.errors import Where, WorkerStartError
+from roll_executor.errors import Where, WorkerDiedError, WorkerStartError
 from roll_executor.host import Header, Host, Status
+from roll_executor.on_ray.facts import Facts, own_log_files
 from roll_executor.place import WorkerPlace
 from roll_executor.rendezvous import HeldPort
 from roll_resources import PLATFORMS, current_platform
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What an actor tells of itself before its worker is built."""
-
-    node_ip: str
-    pid: int
-    control: tuple[str, int]
-    master_port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +48,10 @@ class Actor:
             self._held = HeldPort(ip)
         return Facts(
             node_ip=ip,
+            node_id=ray.get_runtime_context().get_node_id(),
             pid=os.getpid(),
+            log_files=own_log_files(),
+            built=self._host is not None,
             control=self._control.address,
             master_port=self._held.port if self._held else 0,
         )
@@ -69,6 +63,7 @@ class Actor:
         environment: Mapping[str, str],
         visible_ids: tuple[int, ...],
         accelerator: str | None,
+        cold_until: str | None,
     ) -> None:
         """Set the environment, import the worker's class and build the worker."""
         _set_environment(place, environment, visible_ids, accelerator)
@@ -81,12 +76,21 @@ class Actor:
                 "make the module importable on every node, or ship it with Ray's runtime_env",
                 where=where,
             ) from error
-        self._host = Host(lambda: parts.worker_cls(parts.config), place=place, pid=os.getpid())
+        self._host = Host(
+            lambda: parts.worker_cls(parts.config), place=place, pid=os.getpid(), cold_until=cold_until
+        )
 
     @property
     def host(self) -> Host:
-        """The built worker's host."""
-        assert self._host is not None, "build() comes before any call"
+        """The built worker's host.
+
+        Raises:
+            WorkerDiedError: if this process has been started again and holds no worker yet.
+        """
+        if self._host is None:
+            cluster, _, rank = self._name.rpartition("-")
+            where = Where(cluster=cluster, rank=int(rank), node="", pid=os.getpid())
+            raise WorkerDiedError(f"{where} was restarted and is not built again yet", where=where)
         return self._host
 
 

@@ -1,20 +1,27 @@
 """The workers of one cluster as Ray actors."""
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import ray
 
-from roll_executor.control import ask_many
-from roll_executor.errors import Where, WorkerError
+from roll_executor.control import ask_many, health_of
+from roll_executor.errors import Where, WorkerDiedError, WorkerError
 from roll_executor.host import Header, Status
+from roll_executor.on_ray.facts import Facts
 from roll_executor.on_ray.failures import translate
-from roll_executor.workers import Outcome, Ticket
+from roll_executor.on_ray.logs import last_lines
+from roll_executor.workers import Health, Outcome, Ticket
+
+if TYPE_CHECKING:
+    from roll_executor.on_ray.launch import Starter
 
 SMALL = (type(None), bool, int, float)
 """Values that cost less inside the call than beside it."""
+SMALL_TEXT = 1024
+"""Characters up to which text does, too."""
 
 
 class RayWorkers:
@@ -22,33 +29,44 @@ class RayWorkers:
 
     Args:
         actors: handles in rank order.
-        wheres: node and process of each.
-        controls: address of each control channel.
+        facts: what each told of itself.
+        name: the cluster.
         token: what the control channels want to hear.
+        starter: starts them again; None in a copy, which neither ends nor restarts anything.
     """
 
     def __init__(
         self,
         actors: Sequence[Any],  # Any: Ray's actor handles have no type of their own for our methods
         *,
-        wheres: Sequence[Where],
-        controls: Sequence[tuple[str, int]],
+        facts: Sequence[Facts],
+        name: str,
         token: str,
+        starter: "Starter | None" = None,
     ) -> None:
         self.actors = list(actors)
-        self.wheres = list(wheres)
-        self._controls = dict(enumerate(controls))
+        self.facts = list(facts)
+        self._name = name
         self._token = token
+        self._starter = starter
         self._calls = [actor.call.options(num_returns=2) for actor in actors]
         self.num_puts = 0
         """How many payloads have been put into the object store."""
 
     def __reduce__(self) -> tuple[Any, ...]:  # Any: what the pickle protocol asks for
-        return _restore, (self.actors, self.wheres, list(self._controls.values()), self._token)
+        return _restore, (self.actors, self.facts, self._name, self._token)
+
+    @property
+    def wheres(self) -> list[Where]:
+        """Node and process of every rank."""
+        return [
+            Where(cluster=self._name, rank=rank, node=facts.node_ip, pid=facts.pid)
+            for rank, facts in enumerate(self.facts)
+        ]
 
     def share(self, value: object) -> object:
         """Put a value into the object store once; what is tiny, or there already, stays as it is."""
-        if isinstance(value, SMALL) or (isinstance(value, str | bytes) and len(value) < 1024):
+        if isinstance(value, SMALL) or (isinstance(value, str | bytes) and len(value) < SMALL_TEXT):
             return value
         if isinstance(value, ray.ObjectRef):
             return value
@@ -60,16 +78,15 @@ class RayWorkers:
         try:
             result, status = self._calls[rank].remote(header, *args, **kwargs)
         except ray.exceptions.RayError as error:
-            raise translate(error, self._at(rank, header.method)) from error
+            raise self._translate(error, rank, header.method) from error
         return Ticket(rank, result, status)
 
     def stream(
         self, rank: int, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Iterator[Any]:
         """Send one call of a generator method."""
-        source: Iterator[Any] = (
-            self.actors[rank].stream.options(num_returns="streaming").remote(header, *args, **kwargs)
-        )
+        method = self.actors[rank].stream.options(num_returns="streaming")
+        source: Iterator[Any] = method.remote(header, *args, **kwargs)
         return source
 
     def gather(
@@ -92,7 +109,7 @@ class RayWorkers:
         for outcome in self.outcomes(tickets, 0.0).values():
             if isinstance(outcome, WorkerError):
                 return outcome
-        return translate(error, self.wheres[tickets[0].rank])
+        return self._translate(error, tickets[0].rank)
 
     def outcomes(self, tickets: Sequence[Ticket], timeout_s: float) -> dict[int, Outcome]:
         """Return how each call ended, waiting at most ``timeout_s`` for those that have not."""
@@ -107,41 +124,77 @@ class RayWorkers:
             try:
                 found[ticket.rank] = ray.get(ticket.status)
             except ray.exceptions.RayError as error:
-                found[ticket.rank] = translate(error, self.wheres[ticket.rank])
+                found[ticket.rank] = self._translate(error, ticket.rank)
+        return found
+
+    def _translate(self, error: BaseException, rank: int, method: str = "") -> WorkerError:
+        found = translate(error, replace(self.wheres[rank], method=method))
+        if isinstance(found, WorkerDiedError) and found.where.rank == rank:
+            return found.with_notes(*last_lines(self.facts[rank]))
         return found
 
     def control(self, ranks: Sequence[int], command: str, timeout_s: float) -> dict[int, dict[str, Any]]:
         """Send a command to workers even while they are busy."""
-        return ask_many(self._controls, ranks, self._token, command, timeout_s)
+        return ask_many([facts.control for facts in self.facts], ranks, self._token, command, timeout_s)
+
+    def health(self) -> list[Health]:
+        """Return how every worker is, whatever it does."""
+        replies = self.control(range(len(self.actors)), "status", 1.0)
+        missing = [rank for rank in range(len(self.actors)) if rank not in replies]
+        asked = {rank: self.actors[rank].prepare.remote(False) for rank in missing}
+        if asked:
+            ray.wait(list(asked.values()), num_returns=len(asked), timeout=1.0, fetch_local=False)
+        found = []
+        for rank, where in enumerate(self.wheres):
+            state = "silent"
+            if rank in asked:
+                state = "dead" if _failed(asked[rank]) else "silent"
+            found.append(
+                health_of(rank, where, replies.get(rank), missing=state, log_files=self.facts[rank].log_files)
+            )
+        return found
+
+    def revive(self) -> list[int]:
+        """Build the workers anew whose processes Ray has started again; return their ranks."""
+        if self._starter is None:
+            return []
+        ranks = range(len(self.actors))
+        facts = self._starter.prepare(ranks)
+        self.facts = self._starter.facts = facts
+        rebuilt = [rank for rank in ranks if not facts[rank].built]
+        if rebuilt:
+            self._starter.build(rebuilt, cold=True)
+        return rebuilt
 
     def kill(self, ranks: Sequence[int]) -> None:
-        """End these workers at once."""
+        """End these workers at once; Ray starts them again when the role allows it."""
+        self._kill(ranks, final=False)
+
+    def _kill(self, ranks: Sequence[int], *, final: bool) -> None:
         for rank in ranks:
             with contextlib.suppress(ray.exceptions.RayError, ValueError):
-                ray.kill(self.actors[rank], no_restart=True)
+                ray.kill(self.actors[rank], no_restart=final)
 
     def close(self) -> None:
-        """End all workers."""
+        """End all workers for good."""
         if ray.is_initialized():
-            self.kill(range(len(self.actors)))
+            self._kill(range(len(self.actors)), final=True)
 
-    def wait_dead(self, timeout_s: float) -> list[int]:
-        """Return the ranks that still answer after ``timeout_s``; none, usually at once."""
-        deadline = time.monotonic() + timeout_s
-        left = list(self._controls)
-        while left and time.monotonic() < deadline:
-            left = list(self.control(left, "status", 0.5))
-        return left
 
-    def _at(self, rank: int, method: str) -> Where:
-        where = self.wheres[rank]
-        return Where(cluster=where.cluster, rank=rank, node=where.node, pid=where.pid, method=method)
+def _failed(reference: Any) -> bool:  # Any: Ray's reference of whatever prepare() returns
+    try:
+        ray.get(reference, timeout=0)
+    except ray.exceptions.GetTimeoutError:
+        return False
+    except ray.exceptions.RayError:
+        return True
+    return False
 
 
 def _restore(
     actors: Sequence[Any],  # Any: see RayWorkers
-    wheres: Sequence[Where],
-    controls: Sequence[tuple[str, int]],
+    facts: Sequence[Facts],
+    name: str,
     token: str,
 ) -> RayWorkers:
-    return RayWorkers(actors, wheres=wheres, controls=controls, token=token)
+    return RayWorkers(actors, facts=facts, name=name, token=token)
