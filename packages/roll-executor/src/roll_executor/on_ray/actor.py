@@ -12,7 +12,7 @@ from ray import cloudpickle
 from roll_executor.control import ControlServer
 from roll_executor.errors import Where, WorkerDiedError, WorkerStartError
 from roll_executor.host import Header, Host, Status
-from roll_executor.on_ray.facts import Facts, own_log_files
+from roll_executor.on_ray.facts import Facts, birth_of, own_log_files
 from roll_executor.place import WorkerPlace
 from roll_executor.rendezvous import HeldPort
 from roll_resources import PLATFORMS, current_platform
@@ -50,6 +50,7 @@ class Actor:
             node_ip=ip,
             node_id=ray.get_runtime_context().get_node_id(),
             pid=os.getpid(),
+            birth=birth_of(os.getpid()),
             log_files=own_log_files(),
             built=self._host is not None,
             control=self._control.address,

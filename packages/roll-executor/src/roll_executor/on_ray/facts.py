@@ -1,6 +1,8 @@
 """What an actor tells of itself."""
 
+import contextlib
 import os
+import signal
 from dataclasses import dataclass
 
 
@@ -15,6 +17,8 @@ class Facts:
     """Address of its control channel."""
     master_port: int
     """The port that it holds for the ranks to meet, on rank 0."""
+    birth: str
+    """When its process began, as the system tells it: with the pid it names one process for good."""
     log_files: tuple[str, ...]
     built: bool
     """Whether it holds a worker already."""
@@ -31,3 +35,19 @@ def own_log_files() -> tuple[str, ...]:
         if path.startswith("/") and os.path.isfile(path):
             found.append(path)
     return tuple(dict.fromkeys(found))
+
+
+def birth_of(pid: int) -> str:
+    """Return when a process began, in the system's own terms; empty when there is none or nobody can tell."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def end_process(pid: int, birth: str) -> None:
+    """Kill a process of this machine if it is still the one that was born then; a stopped one ends, too."""
+    if birth and birth_of(pid) == birth:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)

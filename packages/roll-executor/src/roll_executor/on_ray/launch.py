@@ -1,6 +1,7 @@
 """Starting the workers of one cluster on Ray, and starting them again."""
 
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -87,6 +88,20 @@ class Starter:
         calls = [self.actors[rank].prepare.remote(rank == 0) for rank in ranks]
         found: list[Facts] = self._get(calls, ranks)
         return found
+
+    def prepare_again(self, ranks: Sequence[int]) -> list[Facts]:
+        """Return what the actors tell of themselves, waiting for those that Ray is starting again."""
+        deadline = time.monotonic() + self.order.start_timeout_s
+        while True:
+            calls = [self.actors[rank].prepare.remote(rank == 0) for rank in ranks]
+            try:
+                return ray.get(calls, timeout=self.order.start_timeout_s)
+            except ray.exceptions.ActorUnavailableError:
+                if time.monotonic() > deadline:
+                    raise self._first_error(calls, ranks, TimeoutError("not back in time")) from None
+                time.sleep(0.2)
+            except (ray.exceptions.RayError, TimeoutError) as error:
+                raise self._first_error(calls, ranks, error) from None
 
     def build(self, ranks: Sequence[int], *, cold: bool = False) -> None:
         """Build the workers in these actors; ``facts`` must be there."""

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from roll_executor.control import ask_many, health_of
 from roll_executor.errors import Where, WorkerDiedError, WorkerError
 from roll_executor.host import Header, Status
-from roll_executor.on_ray.facts import Facts
+from roll_executor.on_ray.facts import Facts, end_process
 from roll_executor.on_ray.failures import translate
 from roll_executor.on_ray.logs import last_lines
 from roll_executor.workers import Health, Outcome, Ticket
@@ -125,6 +126,10 @@ class RayWorkers:
                 found[ticket.rank] = ray.get(ticket.status)
             except ray.exceptions.RayError as error:
                 found[ticket.rank] = self._translate(error, ticket.rank)
+                with contextlib.suppress(ray.exceptions.RayError):
+                    ray.get(
+                        ticket.result, timeout=0
+                    )  # else Ray reports the same error as one that nobody handled
         return found
 
     def _translate(self, error: BaseException, rank: int, method: str = "") -> WorkerError:
@@ -159,7 +164,7 @@ class RayWorkers:
         if self._starter is None:
             return []
         ranks = range(len(self.actors))
-        facts = self._starter.prepare(ranks)
+        facts = self._starter.prepare_again(ranks)
         self.facts = self._starter.facts = facts
         rebuilt = [rank for rank in ranks if not facts[rank].built]
         if rebuilt:
@@ -171,9 +176,18 @@ class RayWorkers:
         self._kill(ranks, final=False)
 
     def _kill(self, ranks: Sequence[int], *, final: bool) -> None:
+        here = ray.get_runtime_context().get_node_id()
         for rank in ranks:
+            facts = self.facts[rank]
             with contextlib.suppress(ray.exceptions.RayError, ValueError):
                 ray.kill(self.actors[rank], no_restart=final)
+            # Ray asks the process itself to end, which one that is stopped does not.
+            if facts.node_id == here:
+                end_process(facts.pid, facts.birth)
+            elif not final:
+                affinity = NodeAffinitySchedulingStrategy(node_id=facts.node_id, soft=False)
+                remote_end = ray.remote(num_cpus=0, max_retries=0)(end_process)
+                remote_end.options(scheduling_strategy=affinity).remote(facts.pid, facts.birth)
 
     def close(self) -> None:
         """End all workers for good."""
