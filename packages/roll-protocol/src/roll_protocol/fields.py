@@ -102,7 +102,7 @@ class Fields(Frame):
             {name: self._arrays[name] for name in arrays},
             self._rows,
             self._chosen_meta(meta_info_keys),
-            frozen=self._frozen,
+            frozen=self._frozen & {*tensors, *arrays},
             dims=self._dims,
             row_ids=self._row_ids,
             is_pad=self._is_pad,
