@@ -105,6 +105,7 @@ def test_an_unknown_attribute_of_the_platform_is_an_error() -> None:
 def test_importing_the_door_loads_only_the_standard_library() -> None:
     code = (
         "import sys; before = set(sys.modules); import roll_resources;"
-        "print(sorted({name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before};"
+        "print(sorted(new - sys.stdlib_module_names))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "['roll_resources']\n"

@@ -91,7 +91,7 @@ def find_class(candidate: object) -> type:
     """
     if isinstance(candidate, str):
         candidate = _import(candidate)
-    if type(candidate).__module__.partition(".")[0] == "ray":
+    if any(base.__module__.partition(".")[0] == "ray" for base in type(candidate).__mro__):
         from roll_executor.on_ray import plain_class
 
         candidate = plain_class(candidate) or candidate

@@ -160,6 +160,11 @@ class Cluster:
         return list(self._workers.wheres)
 
     @property
+    def num_puts(self) -> int:
+        """How many payloads have been serialised apart because several ranks share them."""
+        return self._workers.num_puts
+
+    @property
     def workers(self) -> list["WorkerHandle"]:
         """One handle per worker, for calls on one rank: ``cluster.workers[1].method.remote(...)``."""
         return [WorkerHandle(self, rank) for rank in range(self.world_size)]

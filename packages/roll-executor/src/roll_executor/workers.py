@@ -62,6 +62,9 @@ Outcome = Status | WorkerError | None
 class Workers(Protocol):
     """The running workers of one cluster."""
 
+    num_puts: int
+    """How many payloads ``share`` has serialised."""
+
     @property
     def wheres(self) -> Sequence[Where]:
         """Node and process of every rank."""

@@ -127,9 +127,7 @@ class RayWorkers:
             except ray.exceptions.RayError as error:
                 found[ticket.rank] = self._translate(error, ticket.rank)
                 with contextlib.suppress(ray.exceptions.RayError):
-                    ray.get(
-                        ticket.result, timeout=0
-                    )  # else Ray reports the same error as one that nobody handled
+                    ray.get(ticket.result, timeout=0)  # else Ray reports it as unhandled
         return found
 
     def _translate(self, error: BaseException, rank: int, method: str = "") -> WorkerError:
