@@ -37,7 +37,8 @@ class Call:
         self._parts = parts
         self.route = route
         """How the method is registered."""
-        self.parts: list[Part | None] = [*parts, *[None] * (world_size - len(parts))]
+        beyond = world_size - len(parts)
+        self.parts: list[Part | None] = [*parts, *[None] * beyond] if beyond else parts
         """`(args, kwargs)` by global rank; None for a rank that is not called."""
         self.collecting_ranks = tuple(collecting_ranks)
         """Global ranks whose outputs make the result, in the order in which they are joined."""

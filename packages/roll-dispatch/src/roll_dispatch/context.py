@@ -37,7 +37,8 @@ class Parts(list[Part | None]):
 
     Args:
         parts: `(args, kwargs)` by global rank, None for a rank that is not called.
-        rows: number of rows that each rank works on, padding not counted; None when no argument has rows.
+        counts: number of rows of each part, padding not counted; empty when no argument has rows.
+        part_of: the part that each rank works on.
         back: how the result is brought back, where that is more than joining.
     """
 
@@ -45,12 +46,19 @@ class Parts(list[Part | None]):
         self,
         parts: Sequence[Part | None],
         *,
-        rows: Sequence[int] | None = None,
+        counts: Sequence[int] = (),
+        part_of: Sequence[int] = (),
         back: WayBack | None = None,
     ) -> None:
         super().__init__(parts)
-        self.rows = rows
+        self._counts = counts
+        self._part_of = part_of
         self.back = back
+
+    @property
+    def rows(self) -> list[int] | None:
+        """Number of rows that each rank works on, padding not counted; None when no argument has rows."""
+        return [self._counts[part] for part in self._part_of] if self._counts else None
 
 
 SplitFunction = Callable[[Context, Args, Kwargs], Sequence[Part | None]]

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any, TypeVar
 
 from roll_dispatch.errors import RegisterError, SplitError
@@ -54,6 +53,13 @@ def _header(value: Rows) -> Rows:
     return value.header() if hasattr(value, "header") else value[0:0]
 
 
+def _stack(parts: Sequence[Rows]) -> list[Any]:  # Any: rows of the user
+    rows: list[Any] = []  # Any: as above
+    for part in parts:
+        rows += part  # faster than item by item, which is what chain does
+    return rows
+
+
 def _chunks(value: Rows, bounds: Bounds) -> list[Rows]:
     even = even_bounds(len(value), len(bounds))
     return list(value.chunk(len(bounds))) if list(bounds) == even else _slices(value, bounds)
@@ -82,7 +88,7 @@ LIST = Kind(
     length=len,
     cut=_slices,
     take=lambda value, indices: [value[i] for i in indices],
-    concat=lambda parts: list(chain.from_iterable(parts)),
+    concat=_stack,
     header=lambda value: [],
 )
 TUPLE = Kind(
@@ -91,7 +97,7 @@ TUPLE = Kind(
     length=len,
     cut=_slices,
     take=lambda value, indices: tuple(value[i] for i in indices),
-    concat=lambda parts: tuple(chain.from_iterable(parts)),
+    concat=lambda parts: tuple(_stack(parts)),
     header=lambda value: (),
 )
 TEXT = Kind(

@@ -156,7 +156,7 @@ def _parts(
         # With no rows at all the first part is sent, so that an empty batch still has a result.
         sent = {part for part, count in enumerate(counts) if count} or {0}
         placed = [piece if part in sent else None for piece, part in zip(placed, layout.part_of, strict=True)]
-    return Parts(placed, rows=[counts[part] for part in layout.part_of])
+    return Parts(placed, counts=counts, part_of=layout.part_of)
 
 
 def _place(layout: Layout, pieces: list[Part]) -> list[Part | None]:
