@@ -18,7 +18,7 @@ from roll_pipelines.config.worker_config import WorkerConfig
 from roll_pipelines.model_update import ModelUpdatePair
 from roll_pipelines.random_state import load_random_state, save_random_state, seed_everything
 from roll_pipelines.run_directory import RunDirectory
-from roll_pipelines.tracking import create_tracker
+from roll_pipelines.tracking import as_number, create_tracker
 from roll_pipelines.worker_state import WorkerState
 from roll_resources import ResourceManager
 
@@ -172,7 +172,7 @@ class BasePipeline:
         """
         seconds = {f"time/{name}": value for name, value in self._seconds.items()}
         self._seconds.clear()
-        row = {**metrics, **seconds}
+        row = {name: as_number(name, value) for name, value in {**metrics, **seconds}.items()}
         self.state.step = global_step
         self.state.log_history.append({**row, "system/step": global_step})
         if global_step % self.pipeline_config.logging_steps == 0 or self.is_last_step(global_step):

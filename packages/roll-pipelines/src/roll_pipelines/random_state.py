@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,28 +18,26 @@ def seed_everything(seed: int) -> None:
 def save_random_state(path: Path) -> None:
     """Writes the state of the three generators of this process to a file."""
     version, internal, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    torch.save(
-        {
-            "python": (version, list(internal), gauss),
-            "numpy": (
-                name,
-                torch.from_numpy(keys.astype(np.int64)),
-                int(position),
-                int(has_gauss),
-                float(cached),
-            ),
-            "torch": torch.get_rng_state(),
+    numpy: Any = np.random.get_state(legacy=False)  # Any: a nested dict of mixed values
+    saved = {
+        "python": (version, list(internal), gauss),
+        "numpy": {
+            "key": torch.from_numpy(numpy["state"]["key"].astype(np.int64)),
+            "pos": int(numpy["state"]["pos"]),
+            "has_gauss": int(numpy["has_gauss"]),
+            "gauss": float(numpy["gauss"]),
         },
-        path,
-    )
+        "torch": torch.get_rng_state(),
+    }
+    torch.save(saved, path)
 
 
 def load_random_state(path: Path) -> None:
     """Sets the three generators of this process to what `save_random_state` wrote; runs no pickled code."""
-    state = torch.load(path, weights_only=True)
-    version, internal, gauss = state["python"]
+    saved = torch.load(path, weights_only=True)
+    version, internal, gauss = saved["python"]
     random.setstate((version, tuple(internal), gauss))
-    name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
-    torch.set_rng_state(state["torch"])
+    numpy = saved["numpy"]
+    key = numpy["key"].numpy().astype(np.uint32)
+    np.random.set_state(("MT19937", key, numpy["pos"], numpy["has_gauss"], numpy["gauss"]))
+    torch.set_rng_state(saved["torch"])

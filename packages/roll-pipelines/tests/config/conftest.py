@@ -26,6 +26,17 @@ class TwoRolesConfig(BaseConfig):
             self.student.worker_cls = "my_package.worker.StudentWorker"
 
 
+@dataclass
+class FilledConfig(BaseConfig):
+    actor: WorkerConfig = field(
+        default_factory=lambda: WorkerConfig(worker_cls="a.Worker", device_mapping=[0, 1], infer_batch_size=3)
+    )
+
+
+class Filled:
+    config_cls = FilledConfig
+
+
 class Attributed:
     config_cls = TwoRolesConfig
 

@@ -54,6 +54,20 @@ def test_roles_in_a_dict_are_named_after_field_and_key(write: Write) -> None:
     assert role(loaded, "rewards.math").world_size == 3
 
 
+def test_a_section_is_merged_into_the_default_that_its_field_declares(write: Write) -> None:
+    head = "pipeline_cls: users_pipeline.Filled\n"
+    actor = role(
+        load(write(head + "actor: {device_mapping: '0-3', training_args: {weight_decay: 1}}\n")), "actor"
+    )
+
+    assert (actor.worker_cls, actor.infer_batch_size, actor.training_args.weight_decay) == (
+        "a.Worker",
+        3,
+        1.0,
+    )
+    assert actor.world_size == 4
+
+
 def test_defaults_and_interpolation_and_overrides_are_merged_in_this_order(write: Write) -> None:
     write("seed: 1\nexp_name: base\nmax_steps: 7\n", "base.yaml")
     main = write("defaults: [base, _self_]\n" + HEAD + "seed: 2\noutput_dir: out/${exp_name}\n")

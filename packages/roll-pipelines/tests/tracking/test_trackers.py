@@ -115,6 +115,15 @@ def test_the_console_writes_plain_lines_with_the_time_left() -> None:
     ]
 
 
+def test_the_console_shows_the_first_metrics_when_none_is_a_usual_one() -> None:
+    out = io.StringIO()
+    tracker = ConsoleTracker(out)
+    tracker.log({"time/x": 9.0, "mine": 1}, step=0)
+    tracker.close()
+
+    assert out.getvalue() == "step 0  mine=1\n"
+
+
 def test_the_console_shows_the_metrics_that_were_asked_for() -> None:
     out = io.StringIO()
     tracker = ConsoleTracker(out, keys=("b", "missing"))

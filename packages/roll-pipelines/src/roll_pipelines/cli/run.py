@@ -8,10 +8,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from roll_pipelines.checkpoints import CheckpointNotFoundError
 from roll_pipelines.cli.exit_codes import ExitCode
 from roll_pipelines.cli.modules import find_modules_beside
 from roll_pipelines.cli.output import refuse, say, set_up_logging, tell
-from roll_pipelines.config.load import Loaded, load_config
+from roll_pipelines.config.load import Loaded, check_worker_classes, load_config
 from roll_pipelines.config.problems import ConfigError
 from roll_pipelines.report import NoRunError, write_report
 
@@ -31,6 +32,7 @@ def run_pipeline(config: Path, overrides: Sequence[str]) -> ExitCode:
     find_modules_beside(config)
     try:
         loaded = load_config(config, overrides)
+        check_worker_classes(loaded)
     except ConfigError as refused:
         return refuse(refused)
     return launch(loaded)
@@ -58,6 +60,9 @@ def launch(loaded: Loaded) -> ExitCode:
             code = ExitCode.INTERRUPTED
         except Terminated:
             code = ExitCode.TERMINATED
+        except CheckpointNotFoundError as missing:
+            tell(f"roll: {missing}")
+            return ExitCode.REFUSED
         except ConfigError as refused:
             return refuse(refused)
         except Exception as failed:  # noqa: BLE001  # the one place that turns a failure into a message

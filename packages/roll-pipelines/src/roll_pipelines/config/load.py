@@ -7,7 +7,7 @@ from pathlib import Path
 from roll_pipelines.config.base_config import BaseConfig
 from roll_pipelines.config.compose import compose_file
 from roll_pipelines.config.machine import Machine
-from roll_pipelines.config.pipelines import PipelineClassError, find_pipeline
+from roll_pipelines.config.pipelines import PipelineClassError, find_pipeline, worker_problems
 from roll_pipelines.config.problems import ConfigError, Problem
 from roll_pipelines.config.rules import find_problems, without_followers
 from roll_pipelines.config.sources import Source, source_of
@@ -78,6 +78,20 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, machine: Mac
         values=composed.values,
         sources=composed.sources,
     )
+
+
+def check_worker_classes(loaded: Loaded) -> None:
+    """Raises when a role's worker class is missing or cannot be imported.
+
+    Args:
+        loaded: the configuration.
+
+    Raises:
+        ConfigError: some roles have no worker class; the error lists all of them.
+    """
+    problems = list(worker_problems(loaded.config))
+    if problems:
+        raise ConfigError(str(loaded.path), _placed(problems, loaded.sources, loaded.path))
 
 
 def check_config(config: BaseConfig, *, machine: Machine | None = None) -> None:

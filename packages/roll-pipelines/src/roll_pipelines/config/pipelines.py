@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
 from typing import get_type_hints
 
@@ -104,6 +105,24 @@ def import_class(dotted: object, *, path: str) -> type:
             )
         )
     return found
+
+
+def worker_problems(config: BaseConfig) -> Iterator[Problem]:
+    """Yields the roles whose worker class cannot be found; imports the modules of all of them.
+
+    Args:
+        config: the configuration.
+    """
+    for path, role in config.roles().items():
+        where = f"{path}.worker_cls"
+        if role.worker_cls is None:
+            hint = "the dotted path of a class that extends Worker"
+            yield Problem(path=where, rule="must be given: nothing fills it in", hint=hint)
+        elif isinstance(role.worker_cls, str):
+            try:
+                import_class(role.worker_cls, path=where)
+            except PipelineClassError as refused:
+                yield refused.problem
 
 
 def _annotated(pipeline_cls: type) -> object:

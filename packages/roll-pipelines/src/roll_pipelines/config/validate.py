@@ -34,22 +34,24 @@ def build(cls: type[T], values: Mapping[str, object]) -> tuple[T | None, list[Pr
 _SKIP = object()
 
 
-def _dataclass(cls: type, values: object, path: str, problems: list[Problem]) -> object:
+def _dataclass(
+    cls: type, values: object, path: str, problems: list[Problem], *, default: object = None
+) -> object:
     if not isinstance(values, Mapping):
         hint = "leave it out for the defaults" if values is None else None
-        problems.append(
-            Problem(path=path, rule="must be a section with keys of its own", value=values, hint=hint)
-        )
+        rule = "must be a section with keys of its own"
+        problems.append(Problem(path=path, rule=rule, value=values, hint=hint))
         return _SKIP
     hints = get_type_hints(cls)
-    fields = {entry.name: hints[entry.name] for entry in dataclasses.fields(cls) if entry.init}
-    before, accepted = len(problems), {}
+    fields = {entry.name: entry for entry in dataclasses.fields(cls) if entry.init}
+    before, accepted = len(problems), _given(default, cls)
     for key, value in values.items():
         inner = f"{path}.{key}" if path else str(key)
         if key not in fields:
             problems.append(_unknown(cls, str(key), value, inner))
             continue
-        checked = _value(fields[key], value, inner, problems)
+        section = accepted.pop(key) if key in accepted else _default(fields[key])
+        checked = _value(hints[key], value, inner, problems, default=section)
         if checked is not _SKIP:
             accepted[key] = checked
     try:
@@ -60,15 +62,36 @@ def _dataclass(cls: type, values: object, path: str, problems: list[Problem]) ->
         return _SKIP
 
 
-def _value(hint: Any, value: object, path: str, problems: list[Problem]) -> object:  # Any: a type expression
+def _default(entry: dataclasses.Field[Any]) -> object:  # Any: a field of any type
+    """The section that a field has when nobody writes it; None when it is the plain one of its class."""
+    factory = entry.default_factory
+    return None if factory is dataclasses.MISSING or isinstance(factory, type) else factory()
+
+
+def _given(default: object, cls: type) -> dict[str, object]:
+    """What a default section was given, without what it derived, so that it can be derived anew."""
+    if not isinstance(default, cls):
+        return {}
+    derived = getattr(default, "derived_fields", ())
+    names = [entry.name for entry in dataclasses.fields(cls) if entry.init]  # type: ignore[arg-type]  # a dataclass
+    return {name: getattr(default, name) for name in names if name not in derived}
+
+
+def _value(
+    hint: Any,  # Any: a type expression
+    value: object,
+    path: str,
+    problems: list[Problem],
+    *,
+    default: object = None,
+) -> object:
     choices = _choices(hint)
     if value is None and type(None) in choices:
         return None
     section = next((choice for choice in choices if dataclasses.is_dataclass(choice)), None)
-    if isinstance(section, type) and (
-        isinstance(value, Mapping) or len([c for c in choices if c is not type(None)]) == 1
-    ):
-        return _dataclass(section, value, path, problems)
+    only = len([choice for choice in choices if choice is not type(None)]) == 1
+    if isinstance(section, type) and (isinstance(value, Mapping) or only):
+        return _dataclass(section, value, path, problems, default=default)
     for choice in choices:
         origin, arguments = get_origin(choice), get_args(choice)
         if origin is dict and isinstance(value, Mapping) and dataclasses.is_dataclass(arguments[1]):

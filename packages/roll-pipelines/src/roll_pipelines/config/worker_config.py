@@ -62,9 +62,12 @@ class WorkerConfig(ExecutorWorkerConfig):
     def __post_init__(self) -> None:
         """Fills `num_gpus_per_worker` and `world_size` where they are None and can be derived."""
         devices = self.device_ids()
+        self.derived_fields: set[str] = set()
         if self.num_gpus_per_worker is None and devices:
+            self.derived_fields.add("num_gpus_per_worker")
             self.num_gpus_per_worker = self.engine_devices() or 1
         if self.world_size is None:
+            self.derived_fields.add("world_size")
             self.world_size = len(devices) // max(1, self.num_gpus_per_worker or 1) if devices else 1
 
     def device_ids(self) -> tuple[int, ...]:

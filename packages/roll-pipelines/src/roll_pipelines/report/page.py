@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roll_pipelines.report.chart import line_chart, number
 from roll_pipelines.report.samples import samples_section
-from roll_pipelines.report.series import Series, main_series, read_series, timings
+from roll_pipelines.report.series import WHOLE_STEP, Series, main_series, read_series, timings
 from roll_pipelines.report.timeline import timeline_section
 from roll_pipelines.tracking import read_metrics
 
@@ -182,18 +182,17 @@ def _timing(series: Sequence[Series]) -> str:
     means = timings(series)
     if not means:
         return ""
-    whole = means.get("step") or means.get("step_total") or sum(means.values())
+    parts = {name: mean for name, mean in means.items() if name not in WHOLE_STEP}
+    whole = next((means[name] for name in WHOLE_STEP if name in means), sum(parts.values()))
     rows = []
-    for name, mean in means.items():
-        if name in ("step", "step_total"):
-            continue
+    for name, mean in parts.items():
         share = min(1.0, mean / whole) if whole else 0.0
         rows.append(
             f"<tr><td>{html.escape(name.replace('_', ' '))}</td><td class=num>{mean:.3f} s</td>"
             f"<td class=num>{100 * share:.0f} %</td>"
             f'<td class=bar><span style="width:{100 * share:.1f}%"></span></td></tr>'
         )
-    rest = whole - sum(mean for name, mean in means.items() if name not in ("step", "step_total"))
+    rest = whole - sum(parts.values())
     if rest > 0.005 * whole:
         share = rest / whole
         rows.append(

@@ -18,6 +18,8 @@ MAIN = (
 """Words of metric names, with what a reader calls them, in the order in which the report shows them."""
 
 HIDDEN = ("step", "system/step")
+WHOLE_STEP = ("step_seconds", "step", "step_total")
+"""Names under `time/` of what spans a whole step; the other ones are parts of it."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,14 @@ def timings(series: Sequence[Series]) -> dict[str, float]:
     means = {
         entry.name.removeprefix("time/"): sum(entry.values) / len(entry.values)
         for entry in series
-        if entry.name.startswith("time/") and entry.values
+        if entry.name.startswith("time/") and "per_second" not in entry.name
     }
     return dict(sorted(means.items(), key=lambda pair: -pair[1]))
 
 
 def _is(word: str, name: str) -> bool:
     last = name.rpartition("/")[2].partition("@")[0]
-    if name.startswith(("time/", "system/")):
+    if name.startswith(("time/", "system/")) and "per_second" not in name:
         return False
     if word in ("kl", "lr", "loss"):
         return last == word or last.endswith(f"_{word}") or last.startswith(f"{word}_")

@@ -69,7 +69,8 @@ class ConsoleTracker:
             found.update(
                 {k: v for k, v in metrics.items() if word in k.rpartition("/")[2] and len(found) < 8}
             )
-        return found
+        rest = {key: value for key, value in metrics.items() if not key.startswith(("time/", "system/"))}
+        return found or dict(list(rest.items())[:6])
 
     def _progress(self, step: int) -> str:
         if self._max_steps is None:

@@ -1,0 +1,89 @@
+"""The commands that start nothing."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roll_pipelines.cli.app import app
+
+
+def roll(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def test_help_lists_every_command_and_the_exit_codes() -> None:
+    text = roll("--help").stdout
+
+    for command in ("run", "check", "plan", "config", "report"):
+        assert f"  {command} " in text
+    assert "130 stopped by Ctrl-C" in text
+
+
+def test_check_says_what_would_run_and_where(here: Path) -> None:
+    result = roll("check", "sums.yaml", "adder.device_mapping=[0,1]")
+
+    assert result.exit_code == 0
+    assert "sums.yaml: ok" in result.stdout
+    assert "users_sums.Sums" in result.stdout
+    assert "users_sums.Adder" in result.stdout
+    assert "node0" in result.stdout
+    assert not (here / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "check", "plan", "config"])
+def test_a_wrong_key_is_refused_with_code_2_before_anything_starts(here: Path, command: str) -> None:
+    result = roll(command, "sums.yaml", "adder.wrld_size=3", "adder.device_mapping=[7,8]")
+
+    assert result.exit_code == 2
+    assert "2 problems" in result.stderr
+    assert "world_size" in result.stderr
+    assert "adder.device_mapping" in result.stderr
+    assert not (here / "out").exists()
+
+
+def test_a_worker_class_that_does_not_exist_is_refused(here: Path) -> None:
+    result = roll("check", "sums.yaml", "adder.worker_cls=users_sums.Ader")
+
+    assert result.exit_code == 2
+    assert "adder.worker_cls" in result.stderr
+    assert "Adder" in result.stderr
+
+
+def test_a_role_without_a_worker_class_is_refused(here: Path) -> None:
+    result = roll("check", "sums.yaml", "adder.worker_cls=null")
+
+    assert result.exit_code == 2
+    assert "adder.worker_cls" in result.stderr
+
+
+def test_plan_pretends_nodes_and_devices(here: Path) -> None:
+    result = roll(
+        "plan", "sums.yaml", "adder.device_mapping=0-15", "adder.world_size=16", "--nodes=2", "--devices=8"
+    )
+
+    assert result.exit_code == 0
+    assert "node1" in result.stdout
+
+
+def test_config_says_where_each_value_comes_from(here: Path) -> None:
+    lines = roll("config", "sums.yaml", "seed=7").stdout.splitlines()
+
+    assert any(line.startswith("seed: 7 ") and line.endswith("# command line") for line in lines)
+    assert any(line.startswith("  world_size: 2 ") and line.endswith("# sums.yaml:9") for line in lines)
+    assert any(line.startswith("eval_steps: 10 ") and line.endswith("# default") for line in lines)
+    assert any(line.startswith("  name: adder ") for line in lines)
+
+
+def test_config_can_be_asked_for_what_was_written_only(here: Path) -> None:
+    text = roll("config", "sums.yaml", "--written").stdout
+
+    assert "eval_steps" not in text
+    assert "save_steps: 2" in text
+
+
+def test_a_report_on_nothing_is_refused(here: Path) -> None:
+    result = roll("report", str(here))
+
+    assert result.exit_code == 2
+    assert "no run directory" in result.stderr
