@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,10 +68,18 @@ class PlainWorker(Worker):
         return other.echo(rows)
 
 
-class SlowWorker(Worker):
+class MeetingWorker(Worker):
+    """A worker whose constructor waits until the workers of all four clusters are being built."""
+
     def __init__(self, worker_config: Any) -> None:
         super().__init__(worker_config)
-        time.sleep(2)
+        folder = Path(os.environ["MEETING_POINT"])
+        (folder / self.cluster_name).touch()
+        deadline = time.monotonic() + 60
+        while len(list(folder.iterdir())) < 4:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the other clusters did not come")
+            time.sleep(0.05)
 
 
 def open_cluster(
@@ -108,8 +117,8 @@ def test_results_that_do_not_collect_stay_where_they_are(ray_session: str) -> No
         cluster.initialize("tensor parallel")
         pending = cluster.grow([1], blocking=False)
         assert (len(pending), len(pending.all_refs)) == (1, 2)
-        assert len(pending.result()) == 1_000_000
-        assert len(ray.get(pending)[0]) == 1_000_000
+        assert [len(result) for result in pending.result()] == [1_000_000]
+        assert [len(result) for result in ray.get(pending)] == [1_000_000]
 
 
 def test_every_rank_has_its_environment(ray_session: str) -> None:
@@ -136,12 +145,9 @@ def test_devices_are_visible_in_mapping_order_and_can_be_shared(ray_session: str
         open_cluster(manager, world_size=None, device_mapping=[3, 1, 0, 2], num_gpus_per_worker=2) as cluster,
         open_cluster(manager, "other", world_size=None, device_mapping="0-3") as other,
     ):
-        order = [
-            int(device)
-            for env in cluster.environment()
-            for device in str(env["CUDA_VISIBLE_DEVICES"]).split(",")
-        ]
-        single = [int(str(env["CUDA_VISIBLE_DEVICES"])) for env in other.environment()]
+        pairs = [str(env["CUDA_VISIBLE_DEVICES"]).split(",") for env in cluster.environment()]
+        order = [device for pair in pairs for device in pair]
+        single = [str(env["CUDA_VISIBLE_DEVICES"]) for env in other.environment()]
         assert order == [single[3], single[1], single[0], single[2]]
         assert len(set(single)) == 4
 
@@ -183,13 +189,11 @@ def test_a_second_cluster_of_the_same_name_is_refused_and_leaves_the_first_alone
         assert cluster.echo([1, 2]) == [1, 2]
 
 
-def test_clusters_are_created_side_by_side(ray_session: str) -> None:
-    config = WorkerConfig(name="slow", world_size=1)
+def test_clusters_are_created_side_by_side(ray_session: str, tmp_path: Path) -> None:
+    config = WorkerConfig(name="meeting", world_size=1, system_envs={"MEETING_POINT": str(tmp_path)})
     with ResourceManager() as manager:
-        began = time.monotonic()
-        clusters = create_clusters({f"slow{i}": (f"slow{i}", SlowWorker, config) for i in range(4)}, manager)
-        seconds = time.monotonic() - began
+        roles = {f"meeting{i}": (f"meeting{i}", MeetingWorker, config) for i in range(4)}
+        clusters = create_clusters(roles, manager)
         for cluster in clusters.values():
             cluster.close()
-    assert list(clusters) == ["slow0", "slow1", "slow2", "slow3"]
-    assert seconds < 4 * 2  # one after the other would sleep at least that long
+    assert list(clusters) == ["meeting0", "meeting1", "meeting2", "meeting3"]
