@@ -1,13 +1,13 @@
 """Run mypy, as strict as the root's settings say, over the sources, the tools and every folder of tests.
 
-Each folder of tests is a run of its own, because files of two packages may have the same name.
+Tests take a run per package, or several, because mypy takes no two test files of one name at once.
 
 Usage: python tools/check_types.py [ROOT]
 """
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from layout import ROOT, LayoutError, load_packages
@@ -20,11 +20,27 @@ def runs(root: Path) -> Iterator[list[Path]]:
         LayoutError: the packages are not where they should be.
     """
     packages = load_packages(root)
-    yield [*(package.folder / "src" for package in packages), *sorted((root / "tools").glob("*.py"))]
+    tools = [path for path in (root / "tools").rglob("*.py") if "tests" not in path.parts]
+    yield [*(package.folder / "src" for package in packages), *sorted(tools)]
     tests = [package.folder / "tests" for package in packages]
     for folder in [*tests, root / "tools" / "tests", root / "tests-integration"]:
-        if any(folder.rglob("*.py")):
-            yield [folder]
+        yield from apart(folder.rglob("*.py"))
+
+
+def apart(files: Iterable[Path]) -> list[list[Path]]:
+    """Return the files in as few runs as keep folders whole and equal names apart, first fit."""
+    folders: dict[Path, list[Path]] = {}
+    for file in sorted(files):
+        folders.setdefault(file.parent, []).append(file)
+    found: list[list[Path]] = []
+    for together in folders.values():
+        names = {file.stem for file in together}
+        fitting = (run for run in found if names.isdisjoint(file.stem for file in run))
+        if (run := next(fitting, None)) is None:
+            found.append(list(together))
+        else:
+            run += together
+    return found
 
 
 def check(root: Path) -> list[str]:

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import check_types
 import pytest
 from layout import ROOT, read_toml, table
@@ -23,8 +25,8 @@ def test_this_workspace_is_strict() -> None:
 
 
 def test_typed_files_are_clean_also_when_two_tests_have_the_same_name(typed: Toy) -> None:
-    for name in ("low", "high"):
-        typed.write(f"packages/roll-{name}/tests/conftest.py", TYPED)
+    for folder in ("roll-low/tests", "roll-high/tests", "roll-high/tests/one", "roll-high/tests/two"):
+        typed.write(f"packages/{folder}/conftest.py", TYPED)
     assert check_types.main([str(typed.root)]) == 0
 
 
@@ -38,6 +40,15 @@ def test_an_untyped_function_fails_wherever_it_is(
     typed.write(path, "def double(number):\n    return 2 * number\n")
     assert check_types.main([str(typed.root)]) == 1
     assert f"{path}:1: error: Function is missing a type annotation" in capsys.readouterr().out
+
+
+def test_folders_stay_whole_and_equal_names_apart() -> None:
+    names = ["a/conftest.py", "a/test_a.py", "b/conftest.py", "b/test_b.py", "c/test_c.py"]
+    runs = check_types.apart(Path(name) for name in names)
+    assert [[str(file) for file in run] for run in runs] == [
+        ["a/conftest.py", "a/test_a.py", "c/test_c.py"],
+        ["b/conftest.py", "b/test_b.py"],
+    ]
 
 
 def test_a_moved_layout_is_an_error_and_not_a_pass(typed: Toy) -> None:
