@@ -15,9 +15,13 @@ torch.set_num_threads(1)
 def build_tiny(
     directory: Path, *, tied: bool = False, layers: int = 2, dtype: torch.dtype = torch.float32
 ) -> Path:
-    """Writes a causal language model of 2 layers and 48 tokens."""
+    """Writes a causal language model of 2 layers and 48 tokens.
+
+    Llama has no bias on its keys: softmax ignores such a bias, so its gradient is rounding noise, which Adam
+    would scale up.
+    """
     torch.manual_seed(0)
-    config = transformers.Qwen2Config(
+    config = transformers.LlamaConfig(
         vocab_size=48,
         hidden_size=32,
         intermediate_size=48,
@@ -30,14 +34,15 @@ def build_tiny(
         eos_token_id=None,
         pad_token_id=0,
     )
-    model = transformers.Qwen2ForCausalLM(config).to(dtype)
+    make = transformers.AutoModelForCausalLM.from_config
+    model: torch.nn.Module = make(config, dtype=dtype)  # type: ignore[no-untyped-call]  # transformers
     with torch.no_grad():
         for parameter in model.parameters():
             # Larger than the library's own start, so that the model has opinions.
             parameter.copy_(
-                torch.randn_like(parameter) * (0.2 if parameter.dim() > 1 else 0.05) + (parameter.dim() == 1)
+                torch.randn_like(parameter) * (0.1 if parameter.dim() > 1 else 0.05) + (parameter.dim() == 1)
             )
-    model.save_pretrained(directory)
+    model.save_pretrained(directory)  # type: ignore[operator]  # a transformers model
     return directory
 
 

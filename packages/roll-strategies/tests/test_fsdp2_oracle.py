@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from roll_protocol import DataProto
+from roll_protocol import DataProto, Metric
 from roll_strategies import (
     BatchSettings,
     LossSum,
@@ -29,17 +29,18 @@ def ragged_rows(*, left: bool = False) -> dict[str, Tensor]:
     places = torch.arange(WIDTH)[None]
     lengths = torch.tensor(LENGTHS)[:, None]
     mask = (places >= WIDTH - lengths if left else places < lengths).long()
+    if left:
+        # The same tokens as on the left side, moved.
+        ids = torch.stack([row.roll(WIDTH - length) for row, length in zip(ids, LENGTHS, strict=True)])
     ids = ids * mask
     labels = torch.full_like(ids, -100)
     labels[:, :-1] = torch.where((mask[:, 1:] * mask[:, :-1]).bool(), ids[:, 1:], -100)
-    # Half of the tokens are the answer.
-    response = mask * (places % 2)
-    return {"input_ids": ids, "attention_mask": mask, "labels": labels, "response_mask": response}
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
 def settings(*, steps: int) -> TrainSettings:
     return TrainSettings(
-        learning_rate=1e-2,
+        learning_rate=1e-3,
         weight_decay=0.1,
         max_grad_norm=1.0,
         lr_scheduler_type="linear",
@@ -48,19 +49,20 @@ def settings(*, steps: int) -> TrainSettings:
 
 
 def plain_run(model_dir: str, steps: int, dtype: torch.dtype) -> tuple[list[float], dict[str, Tensor]]:
-    """Trains with nothing of ours: one process, one batch, AdamW."""
+    """Trains with nothing of ours: one process, row after row without padding, AdamW."""
     model = transformers.AutoModelForCausalLM.from_pretrained(model_dir, dtype=dtype)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
     rows = ragged_rows()
     losses = []
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = 1e-2 * (1 - step / (2 * steps))
-        logits = model(input_ids=rows["input_ids"], attention_mask=rows["attention_mask"]).logits
-        loss = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), rows["labels"].flatten(), ignore_index=-100
-        )
-        loss.backward()
+            group["lr"] = 1e-3 * (1 - step / (2 * steps))
+        parts = []
+        for length, ids, labels in zip(LENGTHS, rows["input_ids"], rows["labels"], strict=True):
+            logits = model(input_ids=ids[None, :length]).logits[0]
+            parts.append(torch.nn.functional.cross_entropy(logits, labels[:length], reduction="sum"))
+        loss = torch.stack(parts).sum() / (rows["labels"] != -100).sum()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -68,16 +70,19 @@ def plain_run(model_dir: str, steps: int, dtype: torch.dtype) -> tuple[list[floa
     return losses, {name: value.detach() for name, value in model.state_dict().items()}
 
 
+Case = tuple[dict[str, object], BatchSettings, bool]
+"""Strategy configuration, micro-batches, and whether rows are padded on the left."""
+Outcome = tuple[list[float], dict[str, Tensor]]
+
+
 def our_run(
-    rank: int,
-    world_size: int,
-    port: int,
-    model_dir: str,
-    config: dict[str, object],
-    batching: BatchSettings,
-    steps: int,
-    left: bool,
-) -> tuple[list[float], dict[str, Tensor], tuple[int, int]]:
+    rank: int, world_size: int, port: int, model_dir: str, cases: list[Case], steps: int
+) -> list[Outcome]:
+    return [one_run(rank, world_size, port, model_dir, case, steps) for case in cases]
+
+
+def one_run(rank: int, world_size: int, port: int, model_dir: str, case: Case, steps: int) -> Outcome:
+    config, batching, left = case
     context = StrategyContext(
         strategy_name="fsdp2_train",
         strategy_config=config,
@@ -98,29 +103,74 @@ def our_run(
         assert data.batch is not None
         return strategy.op_compute_language_loss(output, data.batch["labels"])
 
-    losses = [float(strategy.train_step(batch, loss)["default/loss"]) for _ in range(steps)]  # type: ignore[arg-type]  # Metric is a number
-    whole = {n: p.full_tensor().clone() for n, p in strategy.unwrap_model().state_dict().items()}
-    return losses, whole, (info.dp_rank, info.dp_size)
+    losses = []
+    for _ in range(steps):
+        metric = strategy.train_step(batch, loss)["default/loss"]
+        assert isinstance(metric, Metric)
+        losses.append(float(metric))
+    state = strategy.unwrap_model().state_dict()
+    return losses, {name: value.full_tensor().clone() for name, value in state.items()}
 
 
 def compare(
     model_dir: Path,
+    cases: list[Case],
     *,
     world_size: int,
-    config: dict[str, object],
-    batching: BatchSettings,
     dtype: torch.dtype = torch.float32,
-    left: bool = False,
     loss_tolerance: float = 1e-6,
     tolerance: float = 2e-5,
 ) -> None:
     losses, state = plain_run(str(model_dir), 3, dtype)
-    for ours, theirs, _ in run_ranks(our_run, world_size, str(model_dir), config, batching, 3, left):
-        assert max(abs(a - b) for a, b in zip(ours, losses, strict=True)) < loss_tolerance
-        for name, value in state.items():
-            assert (theirs[name] - value).abs().max().item() < tolerance, name
+    for rank, outcomes in enumerate(run_ranks(our_run, world_size, str(model_dir), cases, 3)):
+        for case, (ours, theirs) in zip(cases, outcomes, strict=True):
+            assert max(abs(a - b) for a, b in zip(ours, losses, strict=True)) < loss_tolerance, (rank, case)
+            for name, value in state.items():
+                assert (theirs[name] - value).abs().max().item() < tolerance, (rank, case, name)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 4])
-def test_training_with_two_ranks_and_accumulation_equals_one_process(tiny: Path, rows: int) -> None:
-    compare(tiny, world_size=2, config={}, batching=BatchSettings(train_rows=rows))
+def divisions() -> list[BatchSettings]:
+    return [
+        *(BatchSettings(train_rows=rows) for rows in (1, 2, 4)),
+        BatchSettings(train_tokens=14),
+        BatchSettings(train_tokens=26),
+        BatchSettings(train_tokens=16, packing=True),
+        BatchSettings(train_rows=4, packing=True),
+    ]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_two_ranks_equal_one_process_however_rows_are_divided(tiny: Path, left: bool) -> None:
+    compare(tiny, [({}, batching, left) for batching in divisions()], world_size=2)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_split_sequences_equal_one_process_however_rows_are_divided(tiny: Path, left: bool) -> None:
+    compare(tiny, [({"ulysses_size": 2}, batching, left) for batching in divisions()], world_size=2)
+
+
+def test_replicated_groups_equal_one_process_with_whole_and_split_sequences(tiny: Path) -> None:
+    chosen = [
+        BatchSettings(train_rows=1),
+        BatchSettings(train_tokens=26),
+        BatchSettings(train_tokens=16, packing=True),
+    ]
+    configs: list[dict[str, object]] = [{"fsdp_size": 2}, {"fsdp_size": 2, "ulysses_size": 2}]
+    compare(tiny, [(config, batching, False) for config in configs for batching in chosen], world_size=4)
+
+
+def test_in_float64_the_difference_vanishes(tiny_double: Path) -> None:
+    configs: list[dict[str, object]] = [
+        {"master_dtype": "float64"},
+        {"master_dtype": "float64", "ulysses_size": 2},
+    ]
+    cases: list[Case] = [
+        (config, batching, False)
+        for config in configs
+        for batching in (BatchSettings(train_rows=2), BatchSettings(train_tokens=16, packing=True))
+    ]
+    compare(tiny_double, cases, world_size=2, dtype=torch.float64, loss_tolerance=1e-10, tolerance=1e-10)
+
+
+def test_one_process_equals_a_plain_loop(tiny: Path) -> None:
+    compare(tiny, [({}, BatchSettings(train_rows=3), False)], world_size=1)

@@ -1,15 +1,18 @@
 """Giving the memory of tensors back and bringing it back, without losing the tensors' identity."""
 
 import enum
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from roll_strategies.errors import StrategyConfigError
+from roll_strategies.memory import shared_bytes
 
 
 class StateKind(enum.StrEnum):
@@ -51,7 +54,7 @@ class Parking:
     def __init__(self) -> None:
         self._parked: dict[StateKind, list[tuple[torch.UntypedStorage, int, Tensor | None]]] = {}
         self._files: dict[StateKind, Path] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
 
     def is_parked(self, kind: StateKind) -> bool:
         """Whether the tensors of that kind are empty now."""
@@ -93,12 +96,11 @@ class Parking:
         try:
             for storage, size, copy in entries:
                 storage.resize_(size)
-                target = _bytes_of(storage)
                 if copy is not None:
-                    target.copy_(copy)
+                    _bytes_of(storage).copy_(copy)
                 else:
                     assert file is not None
-                    read = file.readinto(target.numpy().data)
+                    read = file.readinto(shared_bytes(storage, num_bytes=size).data)
                     assert read == size
         finally:
             if file is not None:
@@ -109,11 +111,12 @@ class Parking:
 
     def _write(self, kind: StateKind, storages: Sequence[torch.UntypedStorage]) -> None:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="roll-offload-")
-        path = Path(self._folder.name) / kind.value
+            self._folder = Path(tempfile.mkdtemp(prefix="roll-offload-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        path = self._folder / kind.value
         with path.open("wb") as file:
             for storage in storages:
-                file.write(_bytes_of(storage).numpy().data)
+                file.write(shared_bytes(storage, num_bytes=storage.nbytes()).data)
         self._files[kind] = path
 
 
@@ -127,3 +130,12 @@ def _bytes_of(storage: torch.UntypedStorage) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(
         storage, 0, (storage.nbytes(),), (1,)
     )
+
+
+def own_memory(model: nn.Module) -> None:
+    """Gives every parameter and buffer memory of its own where it lies in a mapped file, which cannot be
+    emptied."""
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if tensor.device.type == "cpu" and not tensor.untyped_storage().resizable():
+                tensor.data = tensor.detach().clone()

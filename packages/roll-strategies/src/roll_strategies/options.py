@@ -4,7 +4,7 @@ import difflib
 import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from roll_strategies.errors import StrategyConfigError
 
@@ -46,7 +46,9 @@ def read_options(
 
 
 def _fits(value: object, hint: Any) -> bool:  # Any: a type annotation has no better type
-    if isinstance(hint, types.UnionType):
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) in (types.UnionType, Union):
         return any(_fits(value, part) for part in get_args(hint))
     if hint is type(None):
         return value is None
@@ -61,4 +63,6 @@ def _fits(value: object, hint: Any) -> bool:  # Any: a type annotation has no be
 
 
 def _name(hint: Any) -> str:  # Any: a type annotation has no better type
+    if get_origin(hint) is Literal:
+        return f"one of {list(get_args(hint))}"
     return hint.__name__ if isinstance(hint, type) else str(hint)

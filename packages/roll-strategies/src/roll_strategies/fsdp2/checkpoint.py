@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
@@ -14,6 +13,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_state_dict,
 )
+from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 from torch.distributed.tensor import DTensor
 
 from roll_strategies.commit import finish_staging, read_marker, staging_of, start_staging
@@ -40,7 +41,7 @@ def save_training(strategy: "Fsdp2TrainStrategy", save_dir: str, *, global_step:
     started = time.monotonic()
     _together(group, lambda: start_staging(target) if context.rank == 0 else None)
     staging = staging_of(target)
-    dcp.save(_state(strategy, with_optimizer=strategy.steps > 0), checkpoint_id=str(staging / "dcp"))
+    dcp_save(_state(strategy, with_optimizer=strategy.steps > 0), checkpoint_id=str(staging / "dcp"))
     _together(group, lambda: _save_random_state(staging, context.rank))
     saved = time.monotonic()
     if strategy.options.save_hf_model:
@@ -73,7 +74,7 @@ def load_training(strategy: "Fsdp2TrainStrategy", load_dir: str) -> None:
     model, optimizer = strategy.unwrap_model(), strategy.optimizer
     reshard(model)
     state = _state(strategy, with_optimizer=facts["optimizer_steps"] > 0)
-    dcp.load(state, checkpoint_id=str(directory / "dcp"))
+    dcp_load(state, checkpoint_id=str(directory / "dcp"))
     if "optimizer" in state:
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     else:

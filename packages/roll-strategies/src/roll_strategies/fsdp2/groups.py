@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # a compiled class, not listed
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from roll_strategies.context import StrategyContext
@@ -41,7 +42,7 @@ def join_world(context: StrategyContext, options: Fsdp2Options) -> dist.ProcessG
         )
         where: dict[str, Any]  # Any: keyword arguments of init_process_group
         if context.world_size == 1:
-            where = {"store": dist.HashStore()}
+            where = {"store": HashStore()}
         else:
             where = {"init_method": f"tcp://{context.master_addr}:{context.master_port}"}
         dist.init_process_group(

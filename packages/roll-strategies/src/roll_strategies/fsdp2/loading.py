@@ -11,6 +11,7 @@ from roll_strategies.fsdp2.options import Fsdp2Options
 from roll_strategies.fsdp2.sharding import equalise, shard_model
 from roll_strategies.hf.models import load_model, prepare, torch_dtype
 from roll_strategies.interfaces import ModelProvider
+from roll_strategies.offload import own_memory
 from roll_strategies.providers import default_model_provider
 
 
@@ -50,6 +51,7 @@ def build_model(
         )
         prepare(model, settings, is_trainable=trainable)
         model = model.to(master)
+    own_memory(model)
     device = torch.device(context.device_type)
     equalise(model, groups.world, device)
     if groups.sequence is not None:

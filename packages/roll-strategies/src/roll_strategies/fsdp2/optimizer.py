@@ -44,7 +44,7 @@ def _adamw_8bit(trained: Sequence[nn.Parameter], options: dict[str, object]) -> 
     except ModuleNotFoundError as missing:
         raise StrategyNotInstalled(
             "training_args.optimizer 'adamw_8bit' needs 'bitsandbytes'; install it with: pip install "
-            "bitsandbytes"
+            "'roll-strategies[bitsandbytes]'"
         ) from missing
     optimizer: torch.optim.Optimizer = AdamW8bit(trained, **options)
     return optimizer

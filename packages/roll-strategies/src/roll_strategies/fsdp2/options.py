@@ -1,6 +1,7 @@
 """The options of the FSDP2 engines."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from roll_strategies.errors import StrategyConfigError
 
@@ -30,21 +31,14 @@ class Fsdp2Options:
     """Module classes that are sharded on their own; empty takes the model's own list of layers."""
     save_hf_model: bool = True
     """Write a Hugging Face export into every checkpoint."""
-    update_transport: str = "object_store"
+    update_transport: Literal["object_store", "broadcast"] = "object_store"
     """How bytes of weights travel: `object_store` or `broadcast`."""
-    digest: str = "sampled"
+    digest: Literal["sampled", "full"] = "sampled"
     """How much of each parameter is checked on arrival: `sampled` or `full`."""
     collective_timeout_s: float = 1800.0
     """How long a collective may take before it raises."""
 
     def __post_init__(self) -> None:
-        for name, valid in (
-            ("digest", ("sampled", "full")),
-            ("update_transport", ("object_store", "broadcast")),
-        ):
-            value = getattr(self, name)
-            if value not in valid:
-                raise StrategyConfigError(f"strategy_config.{name} must be one of {valid}, got {value!r}")
         for name in ("fsdp_size", "ulysses_size"):
             if getattr(self, name) < 1:
                 raise StrategyConfigError(

@@ -10,13 +10,12 @@ import torch
 from roll_protocol import DataProto
 from roll_strategies.capabilities import Capabilities
 from roll_strategies.context import StrategyContext
-from roll_strategies.errors import StrategyConfigError
 from roll_strategies.hf.forward import forward_padded
 from roll_strategies.hf.generation import Generation
 from roll_strategies.hf.models import torch_dtype
 from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, ModelProvider
 from roll_strategies.microbatches import plan_micro_batches
-from roll_strategies.offload import Parking, StateKind, state_kinds
+from roll_strategies.offload import Parking, StateKind, own_memory, state_kinds
 from roll_strategies.options import read_options
 from roll_strategies.providers import default_model_provider, default_tokenizer
 from roll_strategies.results import joined_results, take_rows
@@ -29,14 +28,8 @@ from roll_strategies.weights.target import UpdateTarget
 class HfInferOptions:
     """The options of `hf_infer`."""
 
-    digest: Literal["sampled", "full"] | str = "sampled"
+    digest: Literal["sampled", "full"] = "sampled"
     """How much of each arriving parameter is checked."""
-
-    def __post_init__(self) -> None:
-        if self.digest not in ("sampled", "full"):
-            raise StrategyConfigError(
-                f"strategy_config.digest must be 'sampled' or 'full', got {self.digest!r}"
-            )
 
 
 class HfInferStrategy(InferenceStrategy):
@@ -68,13 +61,14 @@ class HfInferStrategy(InferenceStrategy):
             is_trainable=False,
         )
         self.model = model.eval().to(self.device)
+        own_memory(self.model)
         self._target = UpdateTarget(self.model, rank=self.context.rank, digest=self.options.digest)
         self.publish(self.context.data_parallel())
 
     def forward_step(self, batch: DataProto, forward_func: ForwardFunc) -> dict[str, object] | None:
         """Returns the results of `forward_func` over all rows, in input order."""
         model = self.unwrap_model()
-        self._whole()
+        self.require_whole()
         batching = self.context.batching
         plan = plan_micro_batches(
             row_lengths(batch),
@@ -107,7 +101,7 @@ class HfInferStrategy(InferenceStrategy):
             into: if given, the running generation is appended to it.
         """
         model = self.unwrap_model()
-        self._whole()
+        self.require_whole()
         generation = Generation.of(
             batch,
             generation_config,
@@ -174,6 +168,8 @@ class HfInferStrategy(InferenceStrategy):
         assert self._target is not None
         return self._target
 
-    def _whole(self) -> None:
+    def require_whole(self) -> None:
+        """Raises StaleWeights while the model mixes two versions; parameters that were offloaded come
+        back."""
         self._as_target().require_whole()
         self._parking.unpark(StateKind.MODEL_PARAMS)

@@ -11,7 +11,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # a compil
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from roll_strategies.errors import WeightSyncError
-from roll_strategies.weights.digest import Bytes
+from roll_strategies.memory import Bytes
 from roll_strategies.weights.manifest import Bucket, CollectiveGroup
 from roll_strategies.weights.transport import Answer, Transport
 

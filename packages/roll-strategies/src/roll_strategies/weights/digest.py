@@ -4,11 +4,8 @@ import zlib
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
 
-Bytes = npt.NDArray[np.uint8]
+from roll_strategies.memory import Bytes
 
 _BLOCK = 4096
 _BLOCKS = 64
@@ -39,10 +36,3 @@ def combined(digests: Iterable[tuple[str, int]]) -> int:
     for name, digest in sorted(digests):
         total = zlib.crc32(f"{name}:{digest};".encode(), total)
     return total
-
-
-def bytes_of(tensor: Tensor) -> Bytes:
-    """Returns the bytes of a tensor; shares memory with a contiguous CPU tensor."""
-    flat = tensor.detach().contiguous().reshape(-1)
-    array: Bytes = flat.view(torch.uint8).cpu().numpy()
-    return array

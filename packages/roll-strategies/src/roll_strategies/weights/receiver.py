@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from roll_strategies.errors import StaleWeights, WeightSyncError
-from roll_strategies.weights.digest import Bytes, bytes_of, combined, digest_of
+from roll_strategies.memory import Bytes, bytes_of
+from roll_strategies.weights.digest import combined, digest_of
 from roll_strategies.weights.manifest import Bucket, Manifest, ParameterSpec, UpdateReceipt, dtype_of
 
 logger = logging.getLogger(__name__)

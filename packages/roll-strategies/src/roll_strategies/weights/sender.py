@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from roll_strategies.errors import WeightSyncError
-from roll_strategies.weights.digest import bytes_of, combined, digest_of
+from roll_strategies.memory import bytes_of
+from roll_strategies.weights.digest import combined, digest_of
 from roll_strategies.weights.manifest import Bucket, BucketEntry, Manifest, UpdateReceipt, dtype_of
 from roll_strategies.weights.plan import PlannedBucket, manifest_of, plan_update
 from roll_strategies.weights.transport import Answer, Transport
