@@ -154,7 +154,7 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
     # -- items ---------------------------------------------------------------------------------------------
 
     @overload
-    def __getitem__(self, index: str) -> Tensor | Array: ...
+    def __getitem__(self, index: str) -> Any: ...  # a tensor or an array: the name decides
 
     @overload
     def __getitem__(self, index: int | slice | list[int] | list[bool] | Array | Tensor) -> Self: ...

@@ -115,8 +115,10 @@ class Joins(Rows):
     def _take_columns(self, other: Frame) -> None:
         frozen = self._frozen | (other._frozen - set(self._names()))
         self._fill(
-            {**other._tensors, **self._tensors} if self._has_batch or other._has_batch else None,
-            {**other._arrays, **self._arrays},
+            {**self._tensors, **other._tensors, **self._tensors}
+            if self._has_batch or other._has_batch
+            else None,
+            {**self._arrays, **other._arrays, **self._arrays},
             other._rows,
             self._meta,
             frozen=frozen,
@@ -193,7 +195,8 @@ def _joined_array(name: str, parts: Sequence[Frame]) -> Array:
         raise ColumnError(
             f"column {name!r} has row shapes {sorted(shapes)} in different parts; make them equal"
         )
-    return np.concatenate(arrays)
+    dtypes = {array.dtype for array in arrays}
+    return np.concatenate(arrays, dtype=dtypes.pop() if len(dtypes) == 1 else None)
 
 
 def _joined_ids(parts: Sequence[Frame]) -> Array | None:

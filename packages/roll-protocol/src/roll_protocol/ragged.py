@@ -1,10 +1,13 @@
 """Cutting, choosing and joining tensor columns, jagged ones included."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
+
+_SIGNED: Final = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""Dtypes that torch cannot index on the CPU, and those of the same width that it can."""
 
 
 def jagged(values: Tensor, offsets: Tensor) -> Tensor:
@@ -50,14 +53,21 @@ def pick(tensor: Tensor, index: Tensor) -> Tensor:
     """
     index = index.to(tensor.device)
     if not tensor.is_nested:
-        return tensor.index_select(0, index)
+        return _pick_dense(tensor, index)
     values, offsets = values_and_offsets(tensor)
     lengths = offsets.diff()[index]
     ends = lengths.cumsum(0)
     total = int(ends[-1]) if len(ends) else 0
     within = torch.arange(total, device=tensor.device) - (ends - lengths).repeat_interleave(lengths)
     where = offsets[:-1][index].repeat_interleave(lengths) + within
-    return jagged(values.index_select(0, where), torch.cat([ends.new_zeros(1), ends]))
+    return jagged(_pick_dense(values, where), torch.cat([ends.new_zeros(1), ends]))
+
+
+def _pick_dense(tensor: Tensor, index: Tensor) -> Tensor:
+    signed = _SIGNED.get(tensor.dtype)
+    if signed is None:
+        return tensor.index_select(0, index)
+    return tensor.view(signed).index_select(0, index).view(tensor.dtype)
 
 
 def join(tensors: Sequence[Tensor]) -> Tensor:

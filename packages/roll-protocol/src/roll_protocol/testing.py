@@ -8,7 +8,7 @@ Example:
     ...     assert DataProto.concat(my_split(batch, workers)) == batch
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -37,12 +37,20 @@ DTYPES: Final = (
 """Dtypes that the strategies draw from unless told otherwise."""
 ARRAY_DTYPES: Final = ("f4", "i8", "?", "f8", "c8", "u2", "U3", "S2", "M8[s]")
 """Dtypes of array columns that the strategies draw from."""
-_NAMES: Final = st.sampled_from([f"{kind}{number}" for number in range(4) for kind in ("ids", "mask", "text")])
+_FLAG: Final = st.booleans()
+_NAMES: Final = st.sampled_from(
+    [f"{kind}{number}" for number in range(4) for kind in ("ids", "mask", "text")]
+)
 
 
 @st.composite
 def tensors(
-    draw: st.DrawFn, rows: int, *, dtypes: Sequence[torch.dtype] = DTYPES, max_dims: int = 2, max_size: int = 3
+    draw: st.DrawFn,
+    rows: int,
+    *,
+    dtypes: Sequence[torch.dtype] = DTYPES,
+    max_dims: int = 2,
+    max_size: int = 3,
 ) -> Tensor:
     """Draw a tensor column of any values, NaN and infinity included.
 
@@ -115,7 +123,9 @@ def metrics() -> st.SearchStrategy[dict[str, Any]]:  # metrics may be anything
         number.map(Metric.min),
         number.map(Metric.last),
         number.map(Metric.list),
-        st.builds(lambda value, weight: Metric.mean(value, weight=weight), number, st.integers(1, 8).map(float)),
+        st.builds(
+            lambda value, weight: Metric.mean(value, weight=weight), number, st.integers(1, 8).map(float)
+        ),
     )
     return st.fixed_dictionaries(
         {},
@@ -157,7 +167,7 @@ def data_protos(
     with_meta: bool = True,
     with_ragged: bool = True,
 ) -> DataProto:
-    """Draw a batch of any columns: tensors of mixed dtypes, jagged tensors, objects, real arrays, or none at all.
+    """Draw a batch of any columns: tensors of mixed dtypes, jagged tensors, objects, real arrays, or none.
 
     Args:
         min_rows, max_rows: How many rows it has.
@@ -170,23 +180,25 @@ def data_protos(
     kinds = [tensors(rows, dtypes=dtypes), arrays(rows)]
     if with_ragged:
         kinds.append(jagged_tensors(rows))
-    columns = draw(st.dictionaries(_NAMES, st.one_of(kinds), min_size=1 if min_rows else 0, max_size=max_columns))
+    least = 1 if min_rows else 0
+    columns: dict[str, Any] = draw(  # tensors and arrays
+        st.dictionaries(_NAMES, st.one_of(kinds), min_size=least, max_size=max_columns)
+    )
     batch = DataProto.from_single_dict(columns, draw(meta_infos()) if with_meta else None)
-    if with_meta and columns and draw(st.booleans()):
+    if columns and with_meta and draw(_FLAG):
         batch.row_ids = draw(st.permutations(range(rows)))
     return batch
 
 
 def as_rows(batch: DataProto) -> list[dict[str, Any]]:  # a row may hold anything
-    """Return a batch as plain rows: one dictionary each, tensors copied out, jagged rows at their own length."""
+    """Return a batch as plain rows: a dictionary each, tensors copied out, jagged rows at their length."""
     rows: list[dict[str, Any]] = [{} for _ in range(len(batch))]  # see above
     for name in batch.keys():  # noqa: SIM118  # a batch iterates over its rows
         column = batch[name]
+        entries: Iterable[Any] = column  # see above
         if isinstance(column, Tensor) and column.is_nested:
             values, offsets = values_and_offsets(column)
-            column_rows: Sequence[Any] = values.split(offsets.diff().tolist()) if rows else ()  # see above
-        else:
-            column_rows = column
-        for row, value in zip(rows, column_rows, strict=True):
+            entries = torch.split(values, offsets.diff().tolist()) if rows else ()
+        for row, value in zip(rows, entries, strict=True):
             row[name] = value.detach().clone() if isinstance(value, Tensor) else value
     return rows
