@@ -12,6 +12,7 @@ from roll_resources.errors import (
     ResourceError,
 )
 from roll_resources.manager import Allocation, ResourceManager
+from roll_resources.picture import grid, svg
 from roll_resources.plan import Placement, Plan, Sharing, plan
 from roll_resources.platforms import (
     PLATFORMS,
@@ -48,9 +49,11 @@ __all__ = [
     "Sharing",
     "current_platform",
     "detect_platform",
+    "grid",
     "parse_device_mapping",
     "plan",
     "platform_named",
     "spell_ids",
+    "svg",
     "table",
 ]

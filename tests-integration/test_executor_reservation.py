@@ -1,0 +1,110 @@
+"""Places on a real Ray: granted in time or refused in words, and always given back."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+import pytest
+import ray
+from ray.util.placement_group import placement_group_table
+
+from roll_dispatch import Dispatch, register
+from roll_executor import Cluster, Worker, WorkerConfig
+from roll_resources import PlanError, ReservationTimeoutError, ResourceManager, RoleRequest
+
+pytestmark = pytest.mark.ray
+
+
+class Nothing(Worker):
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def groups_held() -> int:
+    return sum(group["state"] != "REMOVED" for group in placement_group_table().values())
+
+
+def wait_until(what: Any, expected: object, within_s: float = 20.0) -> object:
+    deadline = time.monotonic() + within_s
+    found = what()
+    while found != expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+        found = what()
+    return found
+
+
+def free() -> dict[str, float]:
+    amounts = ray.available_resources()  # type: ignore[no-untyped-call]  # Ray leaves it untyped
+    return {kind: amounts.get(kind, 0.0) for kind in ("CPU", "GPU", "special")}
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    before, expected = groups_held(), free()
+    yield
+    assert wait_until(groups_held, before) == before
+    assert wait_until(free, expected) == expected
+
+
+def test_a_place_that_is_not_granted_says_what_is_short_and_who_holds_it(ray_session: str) -> None:
+    with nothing_left(), ResourceManager(timeout_s=0.5) as manager, ResourceManager() as other:
+        other.allocate(RoleRequest(name="holder", num_cpus_per_worker=12))
+        began = time.monotonic()
+        with pytest.raises(ReservationTimeoutError) as caught:
+            manager.allocate(RoleRequest(name="hungry", num_cpus_per_worker=10))
+        assert time.monotonic() - began < 5
+        text = str(caught.value)
+        assert "the places of hungry within 0.5 s" in text
+        assert "lacks CPU: 10 wanted, 4 free; held by placement group" in text
+        assert "(12)" in text
+
+
+def test_more_than_a_node_has_is_refused_before_anything_is_reserved(ray_session: str) -> None:
+    with nothing_left(), ResourceManager(num_nodes=1, num_gpus_per_node=8) as manager:
+        with pytest.raises(PlanError, match="99 CPUs"):
+            manager.allocate(RoleRequest(name="greedy", num_cpus_per_worker=99))
+        with pytest.raises(PlanError, match="ids 0-7"):
+            manager.allocate(RoleRequest(name="wide", device_mapping="0-8"))
+        with pytest.raises(PlanError, match="'special'"):
+            manager.allocate(RoleRequest(name="special", resources={"special": 5}))
+
+
+def test_nodes_that_do_not_exist_are_waited_for_and_then_named(ray_session: str) -> None:
+    with nothing_left():
+        with pytest.raises(ReservationTimeoutError, match=r"2 node\(s\) .* Ray has 1 of them"):
+            ResourceManager(num_nodes=2, timeout_s=0.3).start()
+        with pytest.raises(ReservationTimeoutError, match=r"at least 9 device\(s\)"):
+            ResourceManager(num_gpus_per_node=9, timeout_s=0.3).start()
+
+
+def test_a_custom_resource_is_reserved_per_worker(ray_session: str) -> None:
+    with nothing_left(), ResourceManager() as manager:
+        manager.allocate(RoleRequest(name="s", world_size=2, resources={"special": 2}))
+        assert wait_until(lambda: free()["special"], 0.0) == 0.0
+
+
+def test_twenty_clusters_one_after_the_other_leave_nothing_behind(ray_session: str) -> None:
+    config = WorkerConfig(name="passing", world_size=1)
+    pids = []
+
+    def named_actors() -> list[object]:
+        return list(ray.util.list_named_actors(all_namespaces=True))
+
+    with nothing_left():
+        for _ in range(20):
+            with ResourceManager() as manager, Cluster("passing", Nothing, manager, config) as cluster:
+                pids += cluster.pid()
+        assert len(set(pids)) == 20
+        assert wait_until(lambda: [pid for pid in pids if psutil.pid_exists(pid)], []) == []
+        assert wait_until(named_actors, []) == []
+
+
+def test_a_killed_worker_does_not_keep_its_place(ray_session: str) -> None:
+    config = WorkerConfig(name="killed", world_size=2)
+    with nothing_left(), ResourceManager() as manager, Cluster("killed", Nothing, manager, config) as cluster:
+        os.kill(cluster.pid()[1], signal.SIGKILL)
