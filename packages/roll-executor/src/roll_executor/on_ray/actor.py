@@ -142,5 +142,8 @@ def _set_environment(
             platform = next(entry for entry in PLATFORMS.values() if entry.ray_resource == accelerator)
         chosen |= platform.environment(visible_ids)
     os.environ.update(chosen | dict(environment))
+    # The interpreter has read PYTHONPATH already: what the role adds to it counts from here on.
+    folders = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [folder for folder in folders if folder and folder not in sys.path]
     if "torch" in sys.modules and "OMP_NUM_THREADS" in chosen:
         sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
