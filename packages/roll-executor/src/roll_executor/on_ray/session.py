@@ -25,6 +25,7 @@ def running_ray(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own warnings are not about us
         ray.init(
+            address="local",  # never one that somebody else has started on this machine
             num_cpus=num_cpus,
             num_gpus=num_gpus,
             resources=dict(resources or {}),
