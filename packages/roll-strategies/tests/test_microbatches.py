@@ -57,3 +57,20 @@ def test_a_row_beyond_the_budget_is_named() -> None:
         plan_micro_batches([3, 9], tokens=8)
     with pytest.raises(MicroBatchError, match="at least 1, got 0"):
         plan_micro_batches([3], rows=0)
+
+
+@given(pairs=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12), packed=st.booleans())
+def test_rows_that_belong_together_are_never_parted(pairs: list[tuple[int, int]], packed: bool) -> None:
+    lengths = [length for pair in pairs for length in pair]
+    for plan in (
+        plan_micro_batches(lengths, rows=5, together=2),
+        plan_micro_batches(lengths, tokens=30, packed=packed, together=2),
+    ):
+        for candidate in (plan, plan.with_count(len(plan.groups) + 3)):
+            assert sorted(candidate.order) == list(range(len(lengths)))
+            for group in candidate.groups:
+                assert all(a % 2 == 0 and b == a + 1 for a, b in zip(group[::2], group[1::2], strict=True))
+    with pytest.raises(MicroBatchError, match="do not come in groups of 2"):
+        plan_micro_batches([*lengths, 1], rows=4, together=2)
+    with pytest.raises(MicroBatchError, match="1 rows cannot hold 2"):
+        plan_micro_batches([1, 1], rows=1, together=2)

@@ -123,6 +123,7 @@ def context_of(owner: StrategyOwner) -> StrategyContext:
     def publish(rank_info: RankInfo) -> None:
         owner.rank_info = rank_info
 
+    timeout_s = getattr(worker_config, "backend_timeout", None) or 1800.0
     megabytes = getattr(pipeline_config, "model_update_buffer_size_mb", None) or 64
     return StrategyContext(
         strategy_name=name,
@@ -141,6 +142,8 @@ def context_of(owner: StrategyOwner) -> StrategyContext:
         cluster_name=owner.cluster_name,
         device_type=owner.device_type,
         collective_backend=owner.collective_backend,
+        collective_timeout_s=float(timeout_s),
+        update_timeout_s=float(timeout_s),
         publish=publish,
     )
 

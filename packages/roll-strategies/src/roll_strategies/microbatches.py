@@ -17,7 +17,20 @@ class MicroBatches:
         (((0, 1), (2,)), (0, 1, 2), (0, 1, 2))
     """
 
-    groups: tuple[tuple[int, ...], ...]
+    units: tuple[tuple[int, ...], ...]
+    """Groups of units; a unit is `together` consecutive rows."""
+    together: int = 1
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Row numbers of each micro-batch."""
+        if self.together == 1:
+            return self.units
+        size = self.together
+        return tuple(
+            tuple(row for unit in group for row in range(unit * size, (unit + 1) * size))
+            for group in self.units
+        )
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -40,7 +53,7 @@ class MicroBatches:
         Raises:
             MicroBatchError: there are more groups already.
         """
-        groups = list(self.groups)
+        groups = list(self.units)
         if count < len(groups):
             raise MicroBatchError(
                 f"cannot put {len(groups)} micro-batches into {count}; groups are never joined"
@@ -53,7 +66,7 @@ class MicroBatches:
             rows = groups[widest]
             middle = (len(rows) + 1) // 2
             groups[widest : widest + 1] = [rows[:middle], rows[middle:]]
-        return MicroBatches(tuple(groups))
+        return MicroBatches(tuple(groups), self.together)
 
 
 def plan_micro_batches(
@@ -62,6 +75,7 @@ def plan_micro_batches(
     rows: int | None = None,
     tokens: int | None = None,
     packed: bool = False,
+    together: int = 1,
     multiple_of: int = 1,
 ) -> MicroBatches:
     """Returns micro-batches that keep within the given limits.
@@ -72,6 +86,7 @@ def plan_micro_batches(
         tokens: largest number of tokens in a micro-batch: the sum of its rows' lengths when packed, else its
             number of rows times the longest of them.
         packed: whether rows are joined without padding.
+        together: so many consecutive rows belong together (2 for pairs) and are never parted.
         multiple_of: the number of micro-batches is a multiple of it (empty ones are added), for pipeline
             stages.
 
@@ -79,8 +94,11 @@ def plan_micro_batches(
         Rows in input order when planned by rows, by falling length when planned by tokens.
 
     Raises:
-        MicroBatchError: a row is longer than the token limit, or a limit is not positive.
+        MicroBatchError: a row is longer than the token limit, a limit is not positive, or rows do not come in
+            whole groups.
     """
+    if together > 1:
+        return _of_units(lengths, together, rows=rows, tokens=tokens, packed=packed, multiple_of=multiple_of)
     if tokens is None:
         if rows is None or rows < 1:
             raise MicroBatchError(f"rows in a micro-batch must be at least 1, got {rows}")
@@ -90,6 +108,29 @@ def plan_micro_batches(
         plan = MicroBatches(_first_fit(lengths, tokens) if packed else _by_padded_tokens(lengths, tokens))
     count = -(-len(plan.groups) // multiple_of) * multiple_of
     return plan.with_count(count)
+
+
+def _of_units(
+    lengths: Sequence[int],
+    together: int,
+    *,
+    rows: int | None,
+    tokens: int | None,
+    packed: bool,
+    multiple_of: int,
+) -> MicroBatches:
+    """Plans groups of rows as if each were one row, and puts their rows in their places."""
+    if len(lengths) % together:
+        raise MicroBatchError(f"{len(lengths)} rows do not come in groups of {together}; send whole groups")
+    if tokens is None and rows is not None and rows < together:
+        raise MicroBatchError(
+            f"a micro-batch of {rows} rows cannot hold {together} rows that belong together; raise its size"
+        )
+    units = [lengths[start : start + together] for start in range(0, len(lengths), together)]
+    costs = [sum(unit) if packed else together * max(unit) for unit in units]
+    limit = None if rows is None else rows // together
+    plan = plan_micro_batches(costs, rows=limit, tokens=tokens, packed=packed, multiple_of=multiple_of)
+    return MicroBatches(plan.groups, together)
 
 
 def _check_tokens(lengths: Sequence[int], tokens: int) -> None:

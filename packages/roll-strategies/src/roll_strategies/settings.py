@@ -26,6 +26,10 @@ class ModelSettings:
     """Master dtype: parameters are held in it."""
     attn_implementation: str | None = None
     """Attention kernel of transformers; None leaves the choice to transformers."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model."""
+    model_config_kwargs: Mapping[str, object] = field(default_factory=dict)
+    """Entries of the model's `config.json` to change."""
     model_type: str = "causal_lm"
     """Head: `causal_lm`, `token_classification` (critic), `sequence_classification` (reward model)."""
     num_labels: int = 1
@@ -36,7 +40,8 @@ class ModelSettings:
     """Parameters whose name starts with one of these are not trained."""
     lora_rank: int = 0
     """Rank of the adapter; 0 trains the whole model."""
-    lora_alpha: float = 16.0
+    lora_alpha: float | None = None
+    """Scale of the adapter; None takes twice the rank."""
     lora_dropout: float = 0.0
     lora_target: tuple[str, ...] = ()
     """Names of the linear modules that get an adapter; empty means every linear layer but the head."""
@@ -60,8 +65,6 @@ class ModelSettings:
         for name in ("freeze_module_prefix", "lora_target"):
             if name in values:
                 values[name] = _names(values[name], name)
-        if "lora_rank" in values and values["lora_rank"] is None:
-            values["lora_rank"] = 0
         if "dtype" in values:
             values["dtype"] = str(values["dtype"]).removeprefix("torch.")
         return cls(**values)  # type: ignore[arg-type]  # types are those of the configuration's own fields

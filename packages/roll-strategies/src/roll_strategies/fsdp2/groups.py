@@ -27,14 +27,14 @@ class Groups:
     """Over which sequences are split."""
 
 
-def join_world(context: StrategyContext, options: Fsdp2Options) -> dist.ProcessGroup:
+def join_world(context: StrategyContext) -> dist.ProcessGroup:
     """Returns the group of all ranks of the role, joining it unless this process is in it already.
 
     Raises:
         StrategyConfigError: this process is in another role's group.
     """
     if not dist.is_initialized():
-        timeout = datetime.timedelta(seconds=options.collective_timeout_s)
+        timeout = datetime.timedelta(seconds=context.collective_timeout_s)
         backend = (
             "gloo"
             if context.device_type == "cpu"
@@ -64,7 +64,7 @@ def join_world(context: StrategyContext, options: Fsdp2Options) -> dist.ProcessG
 def make_groups(context: StrategyContext, options: Fsdp2Options) -> Groups:
     """Returns the groups that the options ask for; every rank of the role calls it."""
     shard_size = options.shard_size(context.world_size)
-    world = join_world(context, options)
+    world = join_world(context)
     if shard_size == context.world_size:
         mesh = init_device_mesh(context.device_type, (context.world_size,), mesh_dim_names=("shard",))
     else:

@@ -35,8 +35,6 @@ class Fsdp2Options:
     """How bytes of weights travel: `object_store` or `broadcast`."""
     digest: Literal["sampled", "full"] = "sampled"
     """How much of each parameter is checked on arrival: `sampled` or `full`."""
-    collective_timeout_s: float = 1800.0
-    """How long a collective may take before it raises."""
 
     def __post_init__(self) -> None:
         for name in ("fsdp_size", "ulysses_size"):

@@ -96,6 +96,7 @@ class Fsdp2TrainStrategy(Fsdp2Strategy, TrainStrategy):
             rows=batching.train_rows,
             tokens=batching.train_tokens,
             packed=batching.packing,
+            together=int(batch.meta_info.get("rows_together", 1)),
         )
         return self._equal(plan)
 

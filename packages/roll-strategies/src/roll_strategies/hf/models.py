@@ -89,6 +89,9 @@ def load_model(settings: ModelSettings, *, is_trainable: bool, dtype: torch.dtyp
     options: dict[str, Any] = {
         "dtype": dtype or torch_dtype(settings.dtype)
     }  # Any: keyword arguments of from_pretrained
+    options.update(settings.model_config_kwargs)
+    if settings.trust_remote_code:
+        options["trust_remote_code"] = True
     if settings.attn_implementation:
         options["attn_implementation"] = settings.attn_implementation
     if settings.model_type != "causal_lm":

@@ -53,7 +53,11 @@ class MockTrainStrategy(MockInferStrategy, TrainStrategy):
 
         loss, metrics = run_micro_batches(
             batch,
-            plan_micro_batches([1] * len(batch), rows=self.context.batching.train_rows),
+            plan_micro_batches(
+                [1] * len(batch),
+                rows=self.context.batching.train_rows,
+                together=int(batch.meta_info.get("rows_together", 1)),
+            ),
             loss_func,
             global_counts(batch),
             forward=forward,
