@@ -122,7 +122,7 @@ class RLVRPipeline(BasePipeline):
         with self.timed("generate"):
             answers = self.actor_infer.generate(prompts)
         rows = training_rows(prompts, answers, group_size=count, pad_token_id=pad_id(self.tokenizer))
-        with self.timed("reward"):
+        with self.timed("judge"):
             return rows.union(self.reward.compute_rewards(rows))
 
     def evaluate(self) -> Evaluation:

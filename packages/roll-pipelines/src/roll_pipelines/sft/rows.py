@@ -1,9 +1,10 @@
 """The rows that supervised fine-tuning learns from and those that it is scored on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roll_pipelines.data.files import read_rows
 from roll_pipelines.data.problems import Problem, ProblemSource, ProblemStream, held_out_problems
+from roll_pipelines.data.sources import SourceRow, read_rows_as
 from roll_pipelines.data.supervised import SupervisedRow
 from roll_pipelines.sft.config import SFTConfig
 
@@ -23,7 +24,8 @@ def supervised_data(config: SFTConfig) -> SupervisedData:
         config: the configuration.
 
     Raises:
-        ValueError: a file or a row of it cannot be read, or the task has too few problems.
+        DataError: a file or a row of it cannot be read.
+        ValueError: the task has too few problems.
     """
     if config.task is not None:
         held_out = held_out_problems(config.task, seed=config.seed)
@@ -32,10 +34,15 @@ def supervised_data(config: SFTConfig) -> SupervisedData:
         )
         return SupervisedData(rows_of(stream.take(config.num_problems)), rows_of(held_out))
     arguments = config.sft_train.data_args
-    columns = {"prompt": arguments.prompt or "prompt", "response": arguments.response or "response"}
-    return SupervisedData(
-        read_rows(arguments.file_name or [], **columns), read_rows(config.validation_files, **columns)
-    )
+    prompt, response = arguments.prompt or "prompt", arguments.response or "response"
+
+    def parse(row: SourceRow) -> SupervisedRow:
+        return SupervisedRow(row.text(prompt), row.text(response))
+
+    def joined(files: str | Sequence[str]) -> list[SupervisedRow]:
+        return [row for rows in read_rows_as(files, parse) for row in rows]
+
+    return SupervisedData(joined(arguments.file_name or []), joined(config.validation_files))
 
 
 def rows_of(problems: list[Problem]) -> list[SupervisedRow]:
