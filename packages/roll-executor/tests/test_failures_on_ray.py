@@ -132,7 +132,7 @@ def test_a_failing_rank_releases_its_peers_and_is_told_within_five_seconds(
         error, seconds = timed(lambda: cluster.fail(1, how))
         assert seconds < 5
         assert type(error) is kind
-        assert (error.cluster, error.rank, error.pid) == ("fragile", 1, pids[1])
+        assert (error.cluster, error.rank, error.method, error.pid) == ("fragile", 1, "fail", pids[1])
         assert word in str(error)
         assert "Ranks [0] did not leave within 1 s" in str(error)
         assert gone(pids[0])

@@ -140,13 +140,13 @@ class LocalWorkers:
         future: Future[Any] = Future()  # Any: result of the user's own method
         if rank in self._dead:
             future.set_exception(self._death(rank, header.method))
-            return self._ticket(rank, future)
+            return _ticket(rank, future, header.method)
         own_args, own_kwargs = _unpack(args, kwargs)
         host = self.hosts[rank]
         if self._loop is not None:
             source = self._loop.submit(host.acall(header, own_args, own_kwargs))
             source.add_done_callback(lambda done: _copy_outcome(done, future))
-            return self._ticket(rank, future)
+            return _ticket(rank, future, header.method)
 
         def run() -> None:
             try:
@@ -161,10 +161,7 @@ class LocalWorkers:
             self._lanes[rank].submit(run)
         else:
             run()
-        return self._ticket(rank, future)
-
-    def _ticket(self, rank: int, future: "Future[Any]") -> Ticket:  # Any: result of the user's own method
-        return Ticket(rank, LocalRef(future, 0), LocalRef(future, 1))
+        return _ticket(rank, future, header.method)
 
     def stream(
         self, rank: int, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -319,6 +316,10 @@ def _received(value: Any) -> Any:  # Any: arguments of the user's own method
     if isinstance(value, LocalRef):
         value = value.result()
     return value.unpack() if isinstance(value, Packed) else Packed(value).unpack()
+
+
+def _ticket(rank: int, future: "Future[Any]", method: str) -> Ticket:  # Any: result of the user's own method
+    return Ticket(rank, LocalRef(future, 0), LocalRef(future, 1), method)
 
 
 def _settle(

@@ -37,6 +37,7 @@ class Ticket:
     rank: int
     result: Any  # Any: each runtime's own kind of reference
     status: Any  # Any: as above
+    method: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,7 @@ class RayWorkers:
             result, status = self._calls[rank].remote(header, *args, **kwargs)
         except ray.exceptions.RayError as error:
             raise self._translate(error, rank, header.method) from error
-        return Ticket(rank, result, status)
+        return Ticket(rank, result, status, header.method)
 
     def stream(
         self, rank: int, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -110,7 +110,7 @@ class RayWorkers:
         for outcome in self.outcomes(tickets, 0.0).values():
             if isinstance(outcome, WorkerError):
                 return outcome
-        return self._translate(error, tickets[0].rank)
+        return self._translate(error, tickets[0].rank, tickets[0].method)
 
     def outcomes(self, tickets: Sequence[Ticket], timeout_s: float) -> dict[int, Outcome]:
         """Return how each call ended, waiting at most ``timeout_s`` for those that have not."""
@@ -125,7 +125,7 @@ class RayWorkers:
             try:
                 found[ticket.rank] = ray.get(ticket.status)
             except ray.exceptions.RayError as error:
-                found[ticket.rank] = self._translate(error, ticket.rank)
+                found[ticket.rank] = self._translate(error, ticket.rank, ticket.method)
                 with contextlib.suppress(ray.exceptions.RayError):
                     ray.get(ticket.result, timeout=0)  # else Ray reports it as unhandled
         return found

@@ -1,0 +1,24 @@
+"""Several nodes on this machine, in a process of their own: a node is started and lost there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.ray
+
+
+def test_two_nodes_hold_what_was_planned_and_the_loss_of_one_is_told() -> None:
+    script = Path(__file__).with_name("executor_two_nodes.py")
+    run = subprocess.run(
+        [sys.executable, str(script)],
+        env=os.environ | {"RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]
+    assert "both nodes kept the contract" in run.stdout
