@@ -1,4 +1,4 @@
-"""Connecting to Ray: join the one that is there, or start one and stop it afterwards."""
+"""Connecting to Ray: join the one that is named, or start one and stop it afterwards."""
 
 import importlib.util
 import logging
@@ -27,7 +27,7 @@ def require_ray() -> None:
 
 
 def connect(*, address: str | None, namespace: str) -> None:
-    """Connect this process to Ray, starting one on this machine if there is none to join."""
+    """Connect this process to the Ray at an address or at RAY_ADDRESS, or to its own, started here."""
     require_ray()
     import ray
 
@@ -37,7 +37,7 @@ def connect(*, address: str | None, namespace: str) -> None:
             joins = address or os.environ.get("RAY_ADDRESS")
             logger.info("%s", f"joining Ray at {joins}" if joins else "starting Ray on this machine")
             ray.init(
-                address=address,
+                address=joins or "local",  # without it Ray joins one that somebody else has started here
                 namespace=namespace,
                 include_dashboard=None if joins else False,
                 logging_level=logging.WARNING,
