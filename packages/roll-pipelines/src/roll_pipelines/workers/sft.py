@@ -53,8 +53,9 @@ class SFTWorker(Worker):
             labels = tensor(micro, "labels")
             learnt = labels != IGNORE_INDEX
             found = {"losses": -self.label_log_probs(micro, logits).sum(-1), "tokens": learnt.sum(-1)}
-            if logits.shape[:2] == labels.shape:
-                found["right"] = ((logits.argmax(-1) == labels) | ~learnt).all(-1)
+            likeliest = self.engine.op_compute_topk_logits(logits, 1).indices
+            assert likeliest is not None, "only a whole vocabulary comes without ids"
+            found["right"] = ((likeliest[..., 0] == labels) | ~learnt).all(-1)
             return found["losses"].sum(), found
 
         scored = self.engine.forward_step(rows, score)
@@ -82,13 +83,13 @@ def row_metrics(found: Mapping[str, object], *, prefix: str) -> dict[str, Any]: 
     """Returns the metrics of scored rows, each weighing as much as it has tokens or rows.
 
     Args:
-        found: `losses` and `tokens` [B], and `right` [B] where the engine shows whole logits.
+        found: `losses`, `tokens` and `right`, [B] each.
         prefix: stands before each name.
     """
     losses, tokens = (torch.as_tensor(found[name]).double() for name in ("losses", "tokens"))
     total = float(tokens.sum())
-    metrics = {f"{prefix}/val_loss": Metric.mean(float(losses.sum()) / max(1.0, total), weight=total)}
-    if "right" in found:
-        right = torch.as_tensor(found["right"]).double()
-        metrics[f"{prefix}/val_exact_match"] = Metric.mean(float(right.mean()), weight=len(right))
-    return metrics
+    right = torch.as_tensor(found["right"]).double()
+    return {
+        f"{prefix}/val_loss": Metric.mean(float(losses.sum()) / max(1.0, total), weight=total),
+        f"{prefix}/val_exact_match": Metric.mean(float(right.mean()), weight=len(right)),
+    }
