@@ -14,8 +14,8 @@ from roll_pipelines.losses.distillation import (
     DistillOptions,
     Kind,
     comparable,
-    distillation_loss,
     kept_log_probs,
+    position_divergence,
     token_divergence,
 )
 
@@ -184,7 +184,9 @@ def test_the_first_answer_token_is_distilled_and_the_position_after_the_last_one
     labels = torch.tensor([[-100, 7, 8, -100]])
     teacher = kept_log_probs(random_logits(1, 4, 9, seed=5), None)
     student = random_logits(1, 4, 9, seed=6).requires_grad_()
-    loss = distillation_loss(kept_log_probs(student, None), teacher, labels, DistillOptions(), whole=True)
+    loss = position_divergence(
+        kept_log_probs(student, None), teacher, labels, DistillOptions(), whole=True
+    ).sum()
     (grad,) = torch.autograd.grad(loss, student)
     assert (grad.abs().sum(-1) > 0).tolist() == [[False, True, True, False]]
     wanted = sum(kl(teacher[0, t].exp(), torch.softmax(student.detach()[0, t], -1)) for t in (1, 2))
@@ -195,7 +197,7 @@ def test_a_batch_without_a_label_costs_nothing() -> None:
     labels = torch.full((2, 3), -100)
     student = random_logits(2, 3, 5).requires_grad_()
     logp = kept_log_probs(student, None)
-    loss = distillation_loss(logp, logp.detach(), labels, DistillOptions(), whole=True)
+    loss = position_divergence(logp, logp.detach(), labels, DistillOptions(), whole=True).sum()
     (grad,) = torch.autograd.grad(loss, student)
     assert float(loss.detach()) == 0.0
     assert not grad.any()
@@ -217,13 +219,13 @@ def test_the_divergences_have_trl_s_loss_and_gradient(
     )
     options = DistillOptions(kind=kind, js_weight=weight, temperature=temperature)
     whole = {"temperature": temperature}
-    mine = distillation_loss(
+    mine = position_divergence(
         kept_log_probs(ours_in, None, **whole),
         kept_log_probs(teacher, None, **whole),
         labels,
         options,
         whole=True,
-    )
+    ).sum()
     # TRL leaves out the square of the temperature.
     square = temperature**2
     assert float(mine.detach()) == pytest.approx(square * float(theirs.detach()), abs=1e-10)

@@ -114,7 +114,7 @@ def _mix(left: Tensor, right: Tensor, share: float) -> Tensor:
     return torch.logaddexp(left + math.log(share), right + math.log1p(-share))
 
 
-def distillation_loss(
+def position_divergence(
     student: Tensor,
     teacher: Tensor,
     labels: Tensor,
@@ -123,7 +123,7 @@ def distillation_loss(
     whole: bool,
     ignore_index: int = -100,
 ) -> Tensor:
-    """Returns the divergence summed over the positions that have a label; their global number divides it.
+    """Returns the divergence at each position that has a label, 0 elsewhere.
 
     Position t of every argument speaks of the same token, the one at t+1: labels are shifted already, so the
     cross-entropy and the divergence have one mask.
@@ -137,9 +137,10 @@ def distillation_loss(
         ignore_index: the label that is not learnt.
 
     Returns:
-        Scalar.
+        [B, S]; its sum is to be divided by the global number of labels.
     """
     wanted = labels != ignore_index
     q = comparable(student[wanted], whole=whole, tail=options.tail)
     p = comparable(teacher[wanted].to(student.dtype), whole=whole, tail=options.tail)
-    return token_divergence(q, p, options).sum()
+    values = token_divergence(q, p, options)
+    return torch.zeros_like(labels, dtype=values.dtype).masked_scatter(wanted, values)

@@ -1,0 +1,135 @@
+"""Distillation: a student learns a teacher's distribution over the next token."""
+
+import copy
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from transformers import AutoTokenizer
+
+from roll_executor import Cluster
+from roll_pipelines.base import BasePipeline
+from roll_pipelines.config import WorkerConfig
+from roll_pipelines.data.model_source import first_weights, give_model
+from roll_pipelines.data.order import RowOrder
+from roll_pipelines.data.supervised import EncodedRow, SupervisedRow, collate, encode_rows, in_batches
+from roll_pipelines.distill.config import DistillConfig
+from roll_pipelines.distill.rows import distill_data
+from roll_pipelines.distill.teacher import shared_vocabulary, teacher_weights
+from roll_pipelines.rollouts import pad_id
+from roll_pipelines.sft.config import rows_per_step
+from roll_protocol import DataProto, reduce_metrics
+
+logger = logging.getLogger(__name__)
+
+
+class DistillPipeline(BasePipeline):
+    """A teacher that shows its distribution over every answer token, and a student that learns it."""
+
+    config_cls: ClassVar[type[DistillConfig]] = DistillConfig
+    pipeline_config: DistillConfig
+
+    def __init__(self, pipeline_config: DistillConfig) -> None:
+        """Reads the rows, teaches a tiny teacher if there is one, and starts the roles.
+
+        Args:
+            pipeline_config: the configuration.
+        """
+        super().__init__(copy.deepcopy(pipeline_config))
+        config = self.pipeline_config
+        model = first_weights(config, self.run_directory.root)
+        give_model(config.student, model, instead_of=config.pretrain)
+        self.tokenizer = AutoTokenizer.from_pretrained(model)
+        data = distill_data(config)
+        sources = [self.encode(rows) for rows in data.training]
+        self.training = [row for source in sources for row in source]
+        self.validation = self.encode(data.validation) if data.validation else ()
+        arguments = config.student.data_args
+        self.order = RowOrder(
+            [len(source) for source in sources],
+            seed=config.seed,
+            weights=arguments.file_weights,
+            shuffle=arguments.shuffle,
+        )
+        self.batch_size = rows_per_step(config.student)
+        self.set_steps()
+        taught = teacher_weights(config, self.run_directory.root, start=self.start)
+        config.teacher.model_args.model_name_or_path = taught
+        self.vocabulary = shared_vocabulary(student=model, teacher=taught)
+        clusters = self.start({"student": config.student, "teacher": config.teacher})
+        self.student, self.teacher = clusters["student"], clusters["teacher"]
+        self.set_checkpoint_clusters(self.student)
+
+    def run(self) -> None:
+        """Learns from the teacher on every batch, scores the held-out rows when due, writes the summary."""
+        for step in self.steps():
+            rows = [self.training[row] for row in self.order.batch(step, batch_size=self.batch_size)]
+            with self.timed("teacher_seconds"):
+                batch = self.taught(rows)
+            with self.timed("student_seconds"):
+                trained = self.student.train_step(batch)
+            metrics = reduce_metrics(trained.meta_info["metrics"])
+            metrics["data/epoch"] = (step + 1) * self.batch_size / len(self.training)
+            if self.validation and self.should_validate(step):
+                metrics |= self.validate()
+            self.end_step(step, metrics)
+        if self.validation:
+            self.summary |= self.validate(teacher=True)
+        self.write_summary()
+
+    def taught(self, rows: Sequence[EncodedRow]) -> DataProto:
+        """Returns rows as one batch with the teacher's distribution over every token of theirs."""
+        batch = collate(rows, pad_token_id=pad_id(self.tokenizer))
+        batch.meta_info["vocabulary"] = self.vocabulary
+        return batch.union(self.teacher.forward(batch))
+
+    def validate(self, *, teacher: bool = False) -> dict[str, float]:
+        """Returns loss, exact match and divergence over all held-out rows, without learning from them.
+
+        Args:
+            teacher: score the teacher as well, whose numbers do not change.
+        """
+        config, reports = self.pipeline_config, []
+        size = config.student.infer_batch_size * self.student.dp_size
+        with self.timed("validate_seconds"):
+            for rows in in_batches(self.validation, size):
+                batch = self.taught(rows)
+                reports += [self.student.val_step(batch), self.student.divergence(batch)]
+                if teacher:
+                    reports.append(self.teacher.val_step(batch))
+        return dict(reduce_metrics(DataProto.concat(reports).meta_info["metrics"]))
+
+    def encode(self, rows: Sequence[SupervisedRow]) -> Sequence[EncodedRow]:
+        """Returns rows as token ids, under the length policy of the configuration."""
+        config = self.pipeline_config
+        assert config.sequence_length is not None, "a rule of the configuration demands it"
+        policy = config.student.data_args.max_length_policy
+        encoded = encode_rows(rows, self.tokenizer, max_length=config.sequence_length, policy=policy)
+        if encoded.dropped or encoded.truncated:
+            logger.warning(
+                "of %d rows, %d were dropped and %d shortened to fit sequence_length %d",
+                len(rows),
+                encoded.dropped,
+                encoded.truncated,
+                config.sequence_length,
+            )
+        return encoded.rows
+
+    def set_steps(self) -> None:
+        """Ends the run after the configured number of passes over the rows, or earlier at `max_steps`."""
+        config, training = self.pipeline_config, self.pipeline_config.student.training_args
+        in_epochs = math.ceil(training.num_train_epochs * len(self.training) / self.batch_size)
+        config.max_steps = min(config.max_steps, max(1, in_epochs))
+        if training.max_steps is None:
+            training.max_steps = config.max_steps
+
+    def start(self, roles: Mapping[str, WorkerConfig]) -> dict[str, Cluster]:
+        """Creates and initialises several roles at once and returns their clusters by role."""
+        clusters = self.create_clusters_parallel(
+            [(key, role.name, role.worker_cls, role) for key, role in roles.items()]
+        )
+        config = self.pipeline_config
+        for pending in [c.initialize(pipeline_config=config, blocking=False) for c in clusters.values()]:
+            pending.result()
+        return clusters
