@@ -210,6 +210,16 @@ def test_tensors_and_arrays_inside_objects_and_meta_data_may_be_written_to() -> 
     assert receive(data, buffers) == make()
 
 
+def test_a_column_that_takes_the_place_of_a_received_one_is_handed_out_as_it_is() -> None:
+    received = receive(*send(make_batch(rows=2, tokens=2)))
+    mine = torch.zeros(2, 2)
+    for part in (received.select(["mask"]), received.select([], []), received.select().rename("ids", "i")):
+        part.union(DataProto.from_single_dict({"ids": mine}))
+        assert part["ids"] is mine
+    received["ids"] = mine
+    assert received["ids"] is mine
+
+
 def test_what_arrives_keeps_its_buffers_alive() -> None:
     batch = receive(*send(make_batch(rows=64, tokens=64)))
     gc.collect()

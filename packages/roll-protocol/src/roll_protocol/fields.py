@@ -54,19 +54,6 @@ class Fields(Frame):
         self._sync()
         return self._names()
 
-    def _alias(self) -> Self:
-        """Return a batch of its own that shares the memory of every column."""
-        return self._new(
-            dict(self._tensors) if self._has_batch else None,
-            dict(self._arrays),
-            self._rows,
-            self._part_meta(),
-            frozen=self._frozen,
-            dims=self._dims,
-            row_ids=self._row_ids,
-            is_pad=self._is_pad,
-        )
-
     def _chosen(self, names: Names, where: Mapping[str, object], what: str) -> list[str]:
         chosen = _listed(names)
         if chosen is None:
@@ -102,7 +89,7 @@ class Fields(Frame):
             {name: self._arrays[name] for name in arrays},
             self._rows,
             self._chosen_meta(meta_info_keys),
-            frozen=self._frozen & {*tensors, *arrays},
+            frozen=self._frozen,
             dims=self._dims,
             row_ids=self._row_ids,
             is_pad=self._is_pad,

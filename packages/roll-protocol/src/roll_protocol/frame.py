@@ -72,7 +72,7 @@ class Frame:
         self._arrays = arrays
         self._rows = rows
         self._meta = meta
-        self._frozen = set(frozen)
+        self._frozen = {name for name in frozen if name in self._tensors or name in arrays}
         self._dims = dims
         self._row_ids = row_ids
         self._is_pad = is_pad
@@ -143,6 +143,19 @@ class Frame:
     def _is_bare(self) -> bool:
         """Tell whether there is only meta data."""
         return not self._has_batch and not self._arrays and self._rows == 0
+
+    def _alias(self) -> Self:
+        """Return a batch of its own that shares the memory of every column."""
+        return self._new(
+            dict(self._tensors) if self._has_batch else None,
+            dict(self._arrays),
+            self._rows,
+            self._part_meta(),
+            frozen=self._frozen,
+            dims=self._dims,
+            row_ids=self._row_ids,
+            is_pad=self._is_pad,
+        )
 
     # -- writing -------------------------------------------------------------------------------------------
 

@@ -110,7 +110,6 @@ class Iterators(Rows):
                 f"{self._rows} rows do not divide into mini-batches of {mini_batch_size}; "
                 "choose remainder='keep' or 'drop', or another size"
             )
-        snapshot = self._cut(0, self._rows)
         return BatchIterator(
-            snapshot, mini_batch_size, epochs, seed=seed, remainder=remainder, position=position
+            self._alias(), mini_batch_size, epochs, seed=seed, remainder=remainder, position=position
         )

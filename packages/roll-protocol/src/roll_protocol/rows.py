@@ -212,7 +212,7 @@ class Rows(Frame):
             RowMismatchError: There is not one id for each row.
         """
         self._sync()
-        part = self._cut(0, self._rows)
+        part = self._alias()
         if ids is None:
             ids = np.random.default_rng().integers(2**62, size=self._rows, dtype=np.int64)
         part.row_ids = ids
