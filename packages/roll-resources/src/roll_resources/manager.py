@@ -1,11 +1,12 @@
 """The manager: it plans roles on nodes and, on Ray, reserves what it has planned."""
 
 import logging
+import threading
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Literal, Protocol
 
-from roll_resources.errors import ManagerClosedError, PlanError
+from roll_resources.errors import ManagerClosedError, PlanError, RayMissingError
 from roll_resources.plan import Placement, Plan, plan
 from roll_resources.pool import DevicePool
 from roll_resources.request import RoleRequest
@@ -106,6 +107,7 @@ class ResourceManager:
         self.timeout_s = timeout_s
         self._backend: Backend | None = None
         self._closed = False
+        self._lock = threading.Lock()
 
     @property
     def pool(self) -> DevicePool:
@@ -129,20 +131,30 @@ class ResourceManager:
             ReservationError: if Ray is missing or the nodes are not there within ``timeout_s``.
             ManagerClosedError: if the manager was closed.
         """
-        if self._closed:
-            raise ManagerClosedError("this ResourceManager is closed; make a new one")
-        if self._backend is None and self.runtime == "ray":
-            from roll_resources.on_ray import RayBackend
-
-            self._backend = RayBackend.start(
-                num_nodes=self.num_nodes,
-                gpus_per_node=self.num_gpus_per_node,
-                cpus_per_node=self.num_cpus_per_node,
-                address=self.address,
-                namespace=self.namespace,
-                timeout_s=self.timeout_s,
-            )
+        with self._lock:  # clusters are created in threads, and Ray is started once
+            if self._closed:
+                raise ManagerClosedError("this ResourceManager is closed; make a new one")
+            if self._backend is None and self.runtime == "ray":
+                self._backend = self._start_on_ray()
         return self
+
+    def _start_on_ray(self) -> Backend:
+        try:
+            from roll_resources.on_ray import RayBackend
+        except ModuleNotFoundError as missing:
+            if (missing.name or "ray").partition(".")[0] != "ray":
+                raise
+            raise RayMissingError(
+                "the runtime 'ray' needs Ray: pip install 'roll-executor[ray]', or use runtime='local'"
+            ) from missing
+        return RayBackend.start(
+            num_nodes=self.num_nodes,
+            gpus_per_node=self.num_gpus_per_node,
+            cpus_per_node=self.num_cpus_per_node,
+            address=self.address,
+            namespace=self.namespace,
+            timeout_s=self.timeout_s,
+        )
 
     def allocate(self, request: RoleRequest) -> Allocation:
         """Reserve the places of one role.
@@ -162,8 +174,9 @@ class ResourceManager:
 
     def close(self) -> None:
         """Give back what was reserved, and stop Ray if this manager started it; twice does nothing."""
-        self._closed = True
-        backend, self._backend = self._backend, None
+        with self._lock:
+            self._closed = True
+            backend, self._backend = self._backend, None
         if backend is not None:
             backend.close()
 

@@ -1,11 +1,10 @@
 """Connecting to Ray: join the one that is named, or start one and stop it afterwards."""
 
-import importlib.util
 import logging
 import os
 import threading
 
-from roll_resources.errors import RayMissingError
+import ray
 
 logger = logging.getLogger(__name__)
 
@@ -14,28 +13,14 @@ _started_here = False
 _users = 0
 
 
-def require_ray() -> None:
-    """Raise a message with the way out when Ray is not installed.
-
-    Raises:
-        RayMissingError: if it is not.
-    """
-    if importlib.util.find_spec("ray") is None:
-        raise RayMissingError(
-            "the runtime 'ray' needs Ray: pip install 'roll-executor[ray]', or use runtime='local'"
-        )
-
-
 def connect(*, address: str | None, namespace: str) -> None:
     """Connect this process to the Ray at an address or at RAY_ADDRESS, or to its own, started here."""
-    require_ray()
-    import ray
-
     global _started_here, _users
     with _lock:
         if not ray.is_initialized():
             joins = address or os.environ.get("RAY_ADDRESS")
             logger.info("%s", f"joining Ray at {joins}" if joins else "starting Ray on this machine")
+            os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # a line that two ranks write is two lines
             ray.init(
                 address=joins or "local",  # without it Ray joins one that somebody else has started here
                 namespace=namespace,
@@ -48,8 +33,6 @@ def connect(*, address: str | None, namespace: str) -> None:
 
 def disconnect() -> None:
     """Leave Ray; the last manager of a process that connected it by itself shuts the connection down."""
-    import ray
-
     global _started_here, _users
     with _lock:
         _users -= 1
