@@ -3,6 +3,7 @@ from itertools import product
 import pytest
 
 from roll_dispatch import Topology, TopologyError
+from roll_dispatch.layout import ranks_apart
 from roll_dispatch.testing import bijections
 
 SHAPES = list(product((1, 2, 3), repeat=4))
@@ -43,6 +44,15 @@ def test_rows_over_experts_are_answered_by_the_first_shard_of_each() -> None:
         (1, 0, 1),
     ]
     assert layout.part_of == tuple(info.ep_rank for info in topology)
+
+
+def test_ranks_apart_are_each_a_part_that_they_answer_for() -> None:
+    layout = ranks_apart(Topology.from_sizes(4, tp=2).ranks)
+
+    assert layout.part_of == layout.collecting == (0, 1, 2, 3)
+    assert layout.first == {0, 1, 2, 3}
+    assert layout.num_parts == 4
+    assert layout.name == "world size"
 
 
 def test_a_layout_is_named_by_its_axes() -> None:

@@ -381,6 +381,10 @@ def test_one_to_all_refuses_what_asks_to_be_cut(wrapped: object) -> None:
     assert str(caught.value) == (
         f"ONE_TO_ALL cuts no argument into rows, but argument 0['rows'] is {name}(...); pass it bare"
     )
+    with pytest.raises(
+        SplitError, match=f"^ONE_TO_ALL cuts no argument into rows, but argument 'k' is {name}"
+    ):
+        split(Dispatch.ONE_TO_ALL, TWO, k=wrapped)
     with pytest.raises(SplitError, match=f"argument 'x' is {name}"):
         plan_call(Route(dispatch_mode=Dispatch.ONE_TO_ALL, parameters=("x",)), TWO, (wrapped,))
 

@@ -137,6 +137,7 @@ def test_a_topology_is_a_value() -> None:
 
     assert one == same
     assert hash(one) == hash(same)
+    assert hash(one) != hash(other)
     assert one != other
     assert one != "a topology"
     assert pickle.loads(pickle.dumps(one)) == one
@@ -200,6 +201,13 @@ def test_from_sizes_refuses_sizes_that_do_not_fit_and_says_what_would(
         Topology.from_sizes(**sizes)  # type: ignore[arg-type]  # order is a string
 
     assert sentence in str(caught.value)
+
+
+def test_rank_at_takes_axes_that_are_not_named_as_zero() -> None:
+    topology = Topology.from_sizes(16, tp=2, pp=2, cp=2)
+
+    assert topology.rank_at() == 0
+    assert [topology.rank_at(**{axis: 1}) for axis in ("tp", "cp", "dp", "pp")] == [1, 2, 4, 8]
 
 
 def test_rank_at_refuses_a_place_outside_of_the_axes() -> None:
@@ -319,6 +327,12 @@ def test_long_lists_of_ranks_are_shortened() -> None:
     ranks = [RankInfo.data_parallel(rank=rank, world_size=12).replace(rank=0) for rank in range(12)]
 
     assert "rank 1, 2, 3, 4, 5, 6, 7, 8 and 3 more is missing of 0 to 11" in broken(ranks)
+
+
+def test_lists_of_nine_ranks_are_shortened_by_one() -> None:
+    ranks = [RankInfo.data_parallel(rank=rank, world_size=10).replace(rank=0) for rank in range(10)]
+
+    assert "rank 1, 2, 3, 4, 5, 6, 7, 8 and 1 more is missing of 0 to 9" in broken(ranks)
 
 
 def test_lists_of_eight_ranks_are_told_whole() -> None:

@@ -64,26 +64,32 @@ class Direct(Generic[T]):
         return f"Direct({self.value!r}, to={list(self.to)})"
 
 
+def is_bare(value: object) -> bool:
+    """Return whether neither the value nor, for a dict, anything in it is wrapped."""
+    if type(value) is dict:
+        return all(map(is_bare, value.values()))
+    return not isinstance(value, (Broadcast, Split, Direct))
+
+
 def whole(value: object, mode: str, path: str) -> object:
     """Return an argument as a mode that cuts no rows sends it: Broadcast taken off, also inside dicts.
 
     Raises:
         SplitError: when it is wrapped in `Split` or `Direct`, which ask for what the mode does not do.
     """
+    if is_bare(value):
+        return value
     if isinstance(value, Broadcast):
         return value.value
-    if isinstance(value, (Split, Direct)):
-        raise SplitError(
-            f"{mode} cuts no argument into rows, but argument {path} is {type(value).__name__}(...); pass "
-            "it bare"
-        )
-    if type(value) is dict and any(
-        isinstance(item, (Broadcast, Split, Direct, dict)) for item in value.values()
-    ):
+    if isinstance(value, dict):
         return {key: whole(item, mode, f"{path}[{key!r}]") for key, item in value.items()}
-    return value
+    raise SplitError(
+        f"{mode} cuts no argument into rows, but argument {path} is {type(value).__name__}(...); pass it bare"
+    )
 
 
-def paths(count: int, names: Sequence[str]) -> list[str]:
-    """Return what messages call each positional argument: the parameter's name, or its place."""
-    return [repr(names[place]) if place < len(names) else str(place) for place in range(count)]
+def named(args: Sequence[object], names: Sequence[str]) -> list[tuple[str, object]]:
+    """Return each positional argument with what messages call it: the parameter's name, or its place."""
+    return [
+        (repr(names[place]) if place < len(names) else str(place), value) for place, value in enumerate(args)
+    ]

@@ -1,10 +1,9 @@
 """Cutting the arguments of a call: all of them at the same rows."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from roll_dispatch.arguments import Broadcast, Direct, Split, paths, whole
+from roll_dispatch.arguments import Broadcast, Direct, Split, is_bare, named, whole
 from roll_dispatch.errors import SplitError
 from roll_dispatch.kinds import Bounds, Kind, Rows, kind_of
 from roll_dispatch.record import Record
@@ -12,7 +11,7 @@ from roll_dispatch.record import Record
 Args = tuple[Any, ...]  # Any: arguments of the user's own method
 Kwargs = dict[str, Any]  # Any: arguments of the user's own method
 Part = tuple[Args, Kwargs]
-Column = Iterable[object]
+Column = Sequence[object]
 """What one argument is on each part."""
 Spread = Callable[[list[list[Rows]], int], Column]
 """From the pieces of every leaf and the number of parts to the argument's column."""
@@ -38,6 +37,16 @@ class Leaf(Record):
     def take(self, indices: Sequence[int]) -> Rows:
         """Return the rows at these places, in this order."""
         return self._counted(lambda: [self.kind.take(self.value, indices)], [len(indices)])[0]
+
+    def cut_padded(self, bounds: Bounds) -> list[Rows]:
+        """Return the rows within each pair of bounds; rows beyond the last repeat those from the first on."""
+        rows = self.length
+        parts = self.cut([(min(start, rows), min(stop, rows)) for start, stop in bounds])
+        for part, (start, stop) in enumerate(bounds):
+            beyond = [place % rows for place in range(max(start, rows), stop)]
+            if beyond:
+                parts[part] = self.kind.concat([parts[part], self.take(beyond)])
+        return parts
 
     def _counted(self, parts_of: Callable[[], list[Rows]], wanted: list[int]) -> list[Rows]:
         """Return the parts when each has the rows that are due: a rule that is not ours made them."""
@@ -87,7 +96,7 @@ class ArgumentPlan:
         self.leaves: list[Leaf] = []
         self.routes: dict[str, tuple[int, ...]] = {}
         """The ranks that `Direct` arguments name, by path."""
-        self._args = [self._spread(v, path) for v, path in zip(args, paths(len(args), names), strict=True)]
+        self._args = [self._spread(value, path) for path, value in named(args, names)]
         self._kwargs = {name: self._spread(value, repr(name)) for name, value in kwargs.items()}
         self.rows = self._common_length()
         """Number of rows of every argument that has rows; None when none has."""
@@ -102,16 +111,7 @@ class ArgumentPlan:
 
     def cut_padded(self, bounds: Bounds) -> list[Part]:
         """Return the arguments of each part, where rows beyond the last repeat those from the first on."""
-        assert self.rows, "there is a row to repeat"
-        rows = self.rows
-        inside = [(min(start, rows), min(stop, rows)) for start, stop in bounds]
-        columns = [leaf.cut(inside) for leaf in self.leaves]
-        for part, (start, stop) in enumerate(bounds):
-            beyond = [place % rows for place in range(max(start, rows), stop)]
-            for leaf, column in zip(self.leaves, columns, strict=True):
-                if beyond:
-                    column[part] = leaf.kind.concat([column[part], leaf.take(beyond)])
-        return self._assemble(columns, len(bounds))
+        return self._assemble([leaf.cut_padded(bounds) for leaf in self.leaves], len(bounds))
 
     def header(self) -> Part:
         """Return the arguments of a rank that receives no rows."""
@@ -119,12 +119,12 @@ class ArgumentPlan:
 
     def _assemble(self, pieces: list[list[Rows]], parts: int) -> list[Part]:
         columns = [spread(pieces, parts) for spread in self._args]
-        args: Iterable[Args] = zip(*columns, strict=True) if columns else repeat((), parts)
-        named = [spread(pieces, parts) for spread in self._kwargs.values()]
-        if not named:
-            return list(zip(args, repeat({}), strict=False))
-        keywords = (dict(zip(self._kwargs, values, strict=True)) for values in zip(*named, strict=True))
-        return list(zip(args, keywords, strict=True))
+        args: list[Args] = list(zip(*columns, strict=True)) if columns else [()] * parts
+        if not self._kwargs:
+            nothing: Kwargs = {}
+            return [(own, nothing) for own in args]
+        keywords = {name: spread(pieces, parts) for name, spread in self._kwargs.items()}
+        return [(own, {name: keywords[name][part] for name in keywords}) for part, own in enumerate(args)]
 
     def _spread(self, value: object, path: str) -> Spread:
         if isinstance(value, Broadcast):
@@ -156,12 +156,12 @@ class ArgumentPlan:
     def _spread_dict(self, items: dict[object, object], path: str) -> Spread:
         before = len(self.leaves)
         spreads = {key: self._spread(item, f"{path}[{key!r}]") for key, item in items.items()}
-        if len(self.leaves) == before and whole(items, self.mode, path) is items:
+        if len(self.leaves) == before and is_bare(items):
             return _same(items)
 
         def spread(pieces: list[list[Rows]], parts: int) -> Column:
-            columns = [one(pieces, parts) for one in spreads.values()]
-            return [dict(zip(spreads, values, strict=True)) for values in zip(*columns, strict=True)]
+            columns = {key: one(pieces, parts) for key, one in spreads.items()}
+            return [{key: columns[key][part] for key in columns} for part in range(parts)]
 
         return spread
 
@@ -200,26 +200,23 @@ def per_rank(
         SplitError: when an argument is neither a list or tuple of world_size values nor a Broadcast.
     """
 
-    def column(value: object, path: str) -> Column:
+    def column(path: str, value: object) -> Column:
         if isinstance(value, Broadcast):
-            return repeat(value.value, world_size)
+            return [value.value] * world_size
         if isinstance(value, (list, tuple)) and len(value) == world_size:
             return value
-        found = f"a {type(value).__name__}" + (
-            f" of {len(value)}" if isinstance(value, (list, tuple)) else ""
-        )
+        size = f" of {len(value)}" if isinstance(value, (list, tuple)) else ""
+        found = f"a {type(value).__name__}{size}"
         raise SplitError(
             f"{mode}: argument {path} is {found}, but every argument is a list or tuple of {world_size} "
-            "values, one "
-            "per rank; wrap a value that every rank receives in Broadcast(...)"
+            "values, one per rank; wrap a value that every rank receives in Broadcast(...)"
         )
 
-    columns = [column(value, path) for value, path in zip(args, paths(len(args), names), strict=True)]
-    named = {name: column(value, repr(name)) for name, value in kwargs.items()}
-    positional: Iterable[Args] = zip(*columns, strict=True) if columns else repeat((), world_size)
-    values: Iterable[Args] = zip(*named.values(), strict=True) if named else repeat((), world_size)
+    columns = [column(path, value) for path, value in named(args, names)]
+    keywords = {name: column(repr(name), value) for name, value in kwargs.items()}
     return [
-        (own, dict(zip(named, items, strict=True))) for own, items in zip(positional, values, strict=True)
+        (tuple(one[rank] for one in columns), {name: one[rank] for name, one in keywords.items()})
+        for rank in range(world_size)
     ]
 
 
@@ -235,11 +232,9 @@ def undivided(
     Raises:
         SplitError: when one is wrapped in `Split` or `Direct`.
     """
-    positional = tuple(
-        whole(value, mode, path) for value, path in zip(args, paths(len(args), names), strict=True)
-    )
+    positional = tuple(whole(value, mode, path) for path, value in named(args, names))
     return positional, {name: whole(value, mode, repr(name)) for name, value in kwargs.items()}
 
 
 def _same(value: object) -> Spread:
-    return lambda pieces, parts: repeat(value, parts)
+    return lambda pieces, parts: [value] * parts
