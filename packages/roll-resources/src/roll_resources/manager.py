@@ -1,6 +1,7 @@
 """The manager: it plans roles on nodes and, on Ray, reserves what it has planned."""
 
 import logging
+import os
 import threading
 from collections.abc import Iterable
 from types import TracebackType
@@ -139,6 +140,8 @@ class ResourceManager:
         return self
 
     def _start_on_ray(self) -> Backend:
+        # Ray reads this when it is imported: a line that two ranks write shall be two lines.
+        os.environ.setdefault("RAY_DEDUP_LOGS", "0")
         try:
             from roll_resources.on_ray import RayBackend
         except ModuleNotFoundError as missing:

@@ -20,7 +20,6 @@ def connect(*, address: str | None, namespace: str) -> None:
         if not ray.is_initialized():
             joins = address or os.environ.get("RAY_ADDRESS")
             logger.info("%s", f"joining Ray at {joins}" if joins else "starting Ray on this machine")
-            os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # a line that two ranks write is two lines
             ray.init(
                 address=joins or "local",  # without it Ray joins one that somebody else has started here
                 namespace=namespace,
