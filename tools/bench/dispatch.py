@@ -27,9 +27,7 @@ def bounds(rows: int, parts: int) -> list[tuple[int, int]]:
     return list(pairwise(part * size + min(part, larger) for part in range(parts + 1)))
 
 
-def in_turn(
-    ours: Callable[[], object], bare: Callable[[], object], repeats: int
-) -> tuple[float, float, float]:
+def in_turn(ours: Callable[[], object], bare: Callable[[], object], repeats: int) -> tuple[float, ...]:
     """Return the median milliseconds of two functions run in turn, and the median of their ratios."""
     taken: list[tuple[float, float]] = []
     gc.collect()
@@ -41,12 +39,9 @@ def in_turn(
             pair[function] = (perf_counter() - start) * 1e3
             del result
         taken.append((pair[ours], pair[bare]))
-    ratio = statistics.median(mine / theirs for mine, theirs in taken)
-    return (
-        statistics.median(mine for mine, _ in taken),
-        statistics.median(theirs for _, theirs in taken),
-        ratio,
-    )
+    mine, theirs = zip(*taken, strict=True)
+    middle, bare_middle = statistics.median(mine), statistics.median(theirs)
+    return middle, bare_middle, middle / bare_middle, min(mine) / min(theirs)
 
 
 def bench(world_size: int, tp: int, rows: int, repeats: int) -> None:
@@ -72,14 +67,16 @@ def bench(world_size: int, tp: int, rows: int, repeats: int) -> None:
         "split": (lambda: split(COMPUTE, topology, numbers), bare_split),
         "collect": (lambda: collect(COMPUTE, topology, outputs), bare_join),
         "both": (
-            lambda: plan_call(COMPUTE, topology, (numbers,)).collect(outputs),
+            lambda: (call := plan_call(COMPUTE, topology, (numbers,)), call.collect(outputs)),
             lambda: (bare_split(), bare_join()),
         ),
     }
     for name, (ours, bare) in cases.items():
-        mine, theirs, ratio = in_turn(ours, bare, repeats)
+        mine, theirs, ratio, least = in_turn(ours, bare, repeats)
         where = f"{world_size:>5} ranks  tp {tp:<3} {rows:>7} rows"
-        print(f"{where}  {name:<8}{mine:>9.3f} ms {theirs:>9.3f} ms bare  x{ratio:.2f}")
+        print(
+            f"{where}  {name:<8}{mine:>9.3f} ms {theirs:>9.3f} ms bare  x{ratio:.2f}  (minima x{least:.2f})"
+        )
 
 
 def memory(world_size: int, tp: int, rows: int) -> None:
