@@ -221,8 +221,9 @@ def ray_lines() -> Iterator[Line]:
 def best_ms(line: Line, rounds: int) -> tuple[float, float]:
     """Return the best time of each side, taking turns."""
     times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds * line.rounds):
-        for side, thunk in enumerate((line.ours, line.theirs)):
+    for turn in range(rounds * line.rounds):
+        for side in (0, 1) if turn % 2 else (1, 0):
+            thunk = line.theirs if side else line.ours
             start = time.perf_counter()
             result = thunk()
             times[side].append(time.perf_counter() - start)
