@@ -8,15 +8,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from roll_dispatch import Dispatch, RankInfo, Route, Topology, plan_call
-from roll_executor.binding import Bound, bind, find_class, has_async_methods
+from roll_executor.binding import Bound, bind, find_class
 from roll_executor.errors import BindingError, ClusterClosedError, ConfigError, Where
+from roll_executor.handle import WorkerHandle, public
 from roll_executor.host import Header, Status
+from roll_executor.launching import launch, order_of
 from roll_executor.pending import OpenCall, PendingResult
+from roll_executor.proxy import proxy
+from roll_executor.sending import send
 from roll_executor.stats import MethodStats, Stats
 from roll_executor.stream import ResultStream
 from roll_executor.watch import watch
-from roll_executor.worker_config import WorkerConfig, environment_of, restartable
-from roll_executor.workers import Health, Launch, Ticket, Workers
+from roll_executor.worker_config import WorkerConfig, restartable
+from roll_executor.workers import Health, Ticket, Workers
 from roll_resources import Allocation, ResourceManager
 
 if TYPE_CHECKING:
@@ -67,24 +71,10 @@ class Cluster:
         self.name = name
         self.worker_config = worker_config
         self.runtime = resource_manager.runtime
-        environment = environment_of(worker_config)
-        is_async = has_async_methods(cls)
-        concurrency = worker_config.max_concurrency or (1000 if is_async else 1)
+        order = order_of(name, cls, worker_config)  # refuses impossible settings before anything is reserved
         self._allocation: Allocation | None = resource_manager.allocate(worker_config.role_request(name))
-        order = Launch(
-            name=name,
-            worker_cls=cls,
-            config=worker_config,
-            allocation=self._allocation,
-            is_async=is_async,
-            max_concurrency=concurrency,
-            environment=environment,
-            start_timeout_s=worker_config.start_timeout_s,
-            max_restarts=worker_config.max_restarts if restartable(worker_config) else 0,
-            cold_until=worker_config.cold_until,
-        )
         try:
-            self._workers: Workers = _launch(self.runtime, order)
+            self._workers: Workers = launch(self.runtime, order, self._allocation)
         except BaseException:
             self._allocation.release()
             raise
@@ -165,9 +155,15 @@ class Cluster:
         return self._workers.num_puts
 
     @property
-    def workers(self) -> list["WorkerHandle"]:
+    def workers(self) -> list[WorkerHandle]:
         """One handle per worker, for calls on one rank: ``cluster.workers[1].method.remote(...)``."""
-        return [WorkerHandle(self, rank) for rank in range(self.world_size)]
+
+        def submit(
+            rank: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> Any:  # Any: a reference
+            return self._submit_to(rank, method, args, kwargs).result
+
+        return [WorkerHandle(rank, submit) for rank in range(self.world_size)]
 
     @property
     def methods(self) -> list[str]:
@@ -194,7 +190,7 @@ class Cluster:
             )
         found = self._bound.get(name)
         if found is None:
-            found = self._bound[name] = _proxy(self, methods[name])
+            found = self._bound[name] = proxy(self.name, methods[name], self.call)
         return found
 
     def __dir__(self) -> list[str]:
@@ -224,11 +220,11 @@ class Cluster:
         self, method: str, *args: Any, **kwargs: Any
     ) -> PendingResult:  # Any: the user's method
         """Send the same call of any public method to every rank; return the references."""
-        return PendingResult(self._run(_public(method), _EVERYWHERE, args, kwargs))
+        return PendingResult(self._run(public(method), _EVERYWHERE, args, kwargs))
 
     def execute_all_sync(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:  # Any: the user's method
         """Run the same call of any public method on every rank; return the results in rank order."""
-        return self._run(_public(method), _EVERYWHERE, args, kwargs).values()
+        return self._run(public(method), _EVERYWHERE, args, kwargs).values()
 
     def execute_all(self, method: str, *args: Any, **kwargs: Any) -> PendingResult:  # Any: the user's method
         """Same as ``execute_all_async``."""
@@ -236,11 +232,11 @@ class Cluster:
 
     def execute_rank_zero_async(self, method: str, *args: Any, **kwargs: Any) -> Any:  # Any: a reference
         """Send a call of any public method to rank 0; return the reference of its result."""
-        return self._submit_to(0, _public(method), args, kwargs).result
+        return self._submit_to(0, public(method), args, kwargs).result
 
     def execute_rank_zero_sync(self, method: str, *args: Any, **kwargs: Any) -> Any:  # Any: the user's method
         """Run a call of any public method on rank 0; return its result."""
-        ticket = self._submit_to(0, _public(method), args, kwargs)
+        ticket = self._submit_to(0, public(method), args, kwargs)
         outputs, _ = self._workers.gather([ticket], [0], self.worker_config.timeout_s)
         return outputs[0]
 
@@ -269,7 +265,7 @@ class Cluster:
         call = OpenCall(
             self._workers,
             plan,
-            self._send(plan.parts, header),
+            send(self._workers, plan.parts, header),
             method=method,
             timeout_s=next((limit for limit in limits if limit is not None), None),
             kill_peers_after_s=self.worker_config.kill_peers_after_s,
@@ -296,29 +292,7 @@ class Cluster:
                 header = Header(method=INITIALIZE, clear_cache=route.clear_cache, prefetch=route.prefetch)
                 parts = plan_call(route, self._topology, args, kwargs).parts
                 own = [part if rank in rebuilt else None for rank, part in enumerate(parts)]
-                self._workers.gather(self._send(own, header), (), self.worker_config.start_timeout_s)
-
-    def _send(self, parts: Any, header: Header) -> list[Ticket]:  # Any: what roll_dispatch planned
-        uses: dict[int, int] = {}
-        called = [(rank, part) for rank, part in enumerate(parts) if part is not None]
-        for _, (args, kwargs) in called:
-            for value in (*args, *kwargs.values()):
-                uses[id(value)] = uses.get(id(value), 0) + 1
-        shared: dict[int, object] = {}
-
-        def sent(value: object) -> object:
-            if uses[id(value)] == 1:
-                return value
-            if id(value) not in shared:
-                shared[id(value)] = self._workers.share(value)
-            return shared[id(value)]
-
-        tickets = []
-        for rank, (args, kwargs) in called:
-            own_args = tuple(sent(value) for value in args)
-            own_kwargs = {key: sent(value) for key, value in kwargs.items()}
-            tickets.append(self._workers.submit(rank, header, own_args, own_kwargs))
-        return tickets
+                self._workers.gather(send(self._workers, own, header), (), self.worker_config.start_timeout_s)
 
     def _stream(self, bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ResultStream:
         self._check_open()
@@ -378,40 +352,6 @@ RESERVED = frozenset(dir(Cluster)) | {"name", "worker_config", "runtime", "world
 """Names that a registered method cannot have."""
 
 
-class WorkerHandle:
-    """One worker of a cluster: ``handle.method.remote(...)`` calls it alone and returns a reference."""
-
-    def __init__(self, cluster: Cluster, rank: int) -> None:
-        self._cluster = cluster
-        self.rank = rank
-
-    def __getattr__(self, name: str) -> "RemoteMethod":
-        return RemoteMethod(self._cluster, self.rank, _public(name))
-
-
-class RemoteMethod:
-    """One method of one worker."""
-
-    def __init__(self, cluster: Cluster, rank: int, name: str) -> None:
-        self._cluster = cluster
-        self._rank = rank
-        self._name = name
-
-    def remote(self, *args: Any, **kwargs: Any) -> Any:  # Any: the user's own method; a reference
-        """Send the call; return the reference of its result."""
-        return self._cluster._submit_to(self._rank, self._name, args, kwargs).result
-
-
-def _launch(runtime: str, order: Launch) -> Workers:
-    if runtime == "local":
-        from roll_executor.local import launch as launch_here
-
-        return launch_here(order)
-    from roll_executor.on_ray import launch as launch_on_ray
-
-    return launch_on_ray(order)
-
-
 def _restore(
     name: str,
     config: WorkerConfig,
@@ -433,21 +373,6 @@ def _restore(
     return cluster
 
 
-def _proxy(cluster: Cluster, bound: Bound) -> Callable[..., Any]:  # Any: the user's own signature
-    def method(
-        *args: Any,
-        blocking: bool = True,
-        timeout_s: float | None = None,
-        **kwargs: Any,  # Any: as above
-    ) -> Any:  # Any: as above
-        return cluster.call(bound.name, args, kwargs, blocking=blocking, timeout_s=timeout_s)
-
-    method.__name__ = bound.name
-    method.__qualname__ = f"{cluster.name}.{bound.name}"
-    method.__doc__ = bound.doc
-    return method
-
-
 def _ending(cluster: Cluster, method: str) -> Callable[[dict[int, Status] | None, float], None]:
     watched = weakref.ref(cluster)
 
@@ -463,9 +388,3 @@ def _ending(cluster: Cluster, method: str) -> Callable[[dict[int, Status] | None
             owner._topology = Topology([info for info in told if info is not None])
 
     return end
-
-
-def _public(name: str) -> str:
-    if name.startswith("_"):
-        raise AttributeError(f"{name!r} is not a public method of a worker")
-    return name

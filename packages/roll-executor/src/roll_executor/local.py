@@ -230,7 +230,7 @@ class LocalWorkers:
             if self._restarts[rank] >= self._order.max_restarts:
                 raise self._death(rank, "__init__")
             self._restarts[rank] += 1
-            placement = self._order.allocation.placements[rank]
+            placement = self._order.placements[rank]
             self.hosts[rank] = _build(self._order, placement, 0, cold_until=self._order.cold_until)
             if self._lanes:
                 self._lanes[rank] = Lane(f"{self._order.name}-{rank}")
@@ -266,7 +266,7 @@ def launch(order: Launch) -> LocalWorkers:
         WorkerStartError: if a constructor raises.
     """
     with HeldPort("127.0.0.1") as held:
-        hosts = [_build(order, placement, held.port) for placement in order.allocation.placements]
+        hosts = [_build(order, placement, held.port) for placement in order.placements]
     return LocalWorkers(hosts, order=order)
 
 
@@ -274,7 +274,7 @@ def _build(order: Launch, placement: Placement, master_port: int, *, cold_until:
     place = WorkerPlace(
         cluster_name=order.name,
         rank=placement.rank,
-        world_size=len(order.allocation.placements),
+        world_size=len(order.placements),
         local_rank=placement.local_rank,
         master_addr="127.0.0.1",
         master_port=master_port,

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from roll_executor.errors import Where, WorkerError
 from roll_executor.host import Header, Status
 from roll_executor.worker_config import WorkerConfig
-from roll_resources import Allocation
+from roll_resources import Allocation, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,8 @@ class Launch:
     name: str
     worker_cls: type
     config: WorkerConfig
-    allocation: Allocation
+    allocation: Allocation | None
+    """Where they stand; None until their places are reserved."""
     is_async: bool
     """Whether the class has coroutine methods."""
     max_concurrency: int
@@ -28,6 +29,12 @@ class Launch:
     """How often a dead worker is started again."""
     cold_until: str | None = None
     """See ``WorkerConfig``."""
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """One place per worker, in rank order."""
+        assert self.allocation is not None, "places are reserved before workers are started"
+        return self.allocation.placements
 
 
 @dataclass(frozen=True, slots=True)
