@@ -42,7 +42,13 @@ class ActorWorker(Worker):
         Returns:
             `log_probs` [B, T] float32, 0 where the mask is.
         """
-        wanted = rows.select(["input_ids", "attention_mask", "position_ids", "response_mask"], [])
+        names = [
+            "input_ids",
+            "attention_mask",
+            "response_mask",
+            *(["position_ids"] if "position_ids" in rows else []),
+        ]
+        wanted = rows.select(names, [])
         temperature = float(rows.meta_info.get("temperature", 1.0))
 
         def score(micro: DataProto, logits: Tensor) -> tuple[Tensor, Mapping[str, object]]:
