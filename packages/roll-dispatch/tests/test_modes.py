@@ -203,8 +203,15 @@ def test_over_names_the_axes_when_rows_do_not_agree_and_refuses_wrong_axes() -> 
         SplitError, match=r"over\(dp, cp\) cuts all arguments at the same rows over dp x cp size 4"
     ):
         split(Dispatch.over("dp", "cp"), Topology.from_sizes(4, cp=2), [1], [1, 2])
-    with pytest.raises(TopologyError, match="rows lie over one or more different axes"):
-        split(Dispatch.over("xp"), TWO, [1])
+
+
+def test_wrong_axes_are_refused_when_the_mode_is_made() -> None:
+    for axes in ((), ("xp",), ("dp", "dp")):
+        with pytest.raises(TopologyError, match="rows lie over one or more different axes"):
+            Dispatch.over(*axes)
+    for make in (Dispatch.over, Dispatch.direct):
+        with pytest.raises(TopologyError, match="ep lies over dp x cp"):
+            make("ep", "dp")
 
 
 def test_over_two_axes_gives_sequence_shards() -> None:

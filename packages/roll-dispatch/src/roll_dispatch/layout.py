@@ -43,7 +43,7 @@ def lay_out(ranks: Sequence[RankInfo], axes: tuple[str, ...]) -> Layout:
         TopologyError: for no axis, an unknown or a repeated one, or ep together with dp or cp, over which it
             lies.
     """
-    _check(axes)
+    check_axes(axes)
     parts = [_part(info, axes) for info in ranks]
     rest = tuple(axis for axis in AXES if axis not in axes)
     answering: dict[int, RankInfo] = {}
@@ -69,7 +69,8 @@ def _part(info: RankInfo, axes: tuple[str, ...]) -> int:
     return part
 
 
-def _check(axes: tuple[str, ...]) -> None:
+def check_axes(axes: tuple[str, ...]) -> None:
+    """Raise TopologyError unless rows can lie over these axes, on whatever topology."""
     if not axes or len(set(axes)) != len(axes) or not set(axes) <= set(ALL_AXES):
         known = ", ".join(ALL_AXES)
         raise TopologyError(f"rows lie over one or more different axes of {known}, not over {axes}")

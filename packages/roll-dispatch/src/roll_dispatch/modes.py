@@ -7,6 +7,7 @@ from roll_dispatch.balance import Method
 from roll_dispatch.collect import Outputs, join
 from roll_dispatch.context import CollectFunction, Context, Parts, SplitFunction
 from roll_dispatch.errors import RegisterError
+from roll_dispatch.layout import check_axes
 from roll_dispatch.record import Record
 from roll_dispatch.rows import Answering, BalancedSplit, Cost, DirectSplit, Empty, RowSplit
 from roll_dispatch.split import Args, Kwargs, per_rank, undivided
@@ -88,9 +89,12 @@ class Dispatch(Record):
         """Return the mode that splits rows over any axes; `over("dp", "cp")` gives sequence shards.
 
         Args:
-            axes: names of axes, the slowest first. Ranks that differ only on other axes share a part. Wrong
-                ones are refused when a call is planned.
+            axes: names of axes, the slowest first. Ranks that differ only on other axes share a part.
+
+        Raises:
+            TopologyError: for no axis, an unknown or a repeated one, or ep together with dp or cp.
         """
+        check_axes(axes)
         named = " x ".join(axes)
         return cls(
             name=f"over({', '.join(axes)})",
@@ -106,7 +110,12 @@ class Dispatch(Record):
 
         Args:
             axes: `direct("dp")` takes DP ranks and sends a row to all peers of one; no axes: global ranks.
+
+        Raises:
+            TopologyError: for an unknown or a repeated axis, or ep together with dp or cp.
         """
+        if axes:
+            check_axes(axes)
         target = f"a place over {' x '.join(axes)}" if axes else "a rank"
         return cls(
             name=f"direct({', '.join(axes)})" if axes else "DIRECT",
