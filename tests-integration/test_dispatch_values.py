@@ -29,6 +29,7 @@ from roll_dispatch import (
     split,
 )
 from roll_dispatch.testing import bijections
+from roll_executor import Worker
 from roll_protocol import DataProto
 
 COMPUTE = Dispatch.DP_MP_COMPUTE
@@ -311,3 +312,23 @@ def test_a_simulated_worker_that_writes_in_place_reaches_neither_caller_nor_peer
         assert record.args[0]["ids"].tolist() == batch(5)["ids"][mine].tolist()
         assert record.args[1].tolist() == record.args[2].tolist() == list(range(5))[mine]
         assert record.args[0].meta_info["nested"] == {"keep": True}
+
+
+class Scorer(Worker):
+    """A worker of the executor."""
+
+    @register(COMPUTE)
+    def score(self, data: DataProto) -> torch.Tensor:
+        offset: int = self.worker_config["offset"]
+        return data["ids"].sum(dim=1) + offset
+
+    @register(Dispatch.ONE_TO_ALL)
+    def where(self) -> tuple[int, int, int]:
+        return self.rank, self.world_size, self.rank_info.tp_rank
+
+
+def test_a_worker_of_the_executor_is_simulated_with_its_configuration() -> None:
+    simulation = simulate(Scorer, Topology.from_sizes(4, tp=2), make=lambda info: Scorer({"offset": 1}))
+
+    assert simulation.score(batch(3)).tolist() == [4, 13, 22]
+    assert simulation.where() == [(0, 4, 0), (1, 4, 1), (2, 4, 0), (3, 4, 1)]

@@ -216,6 +216,39 @@ def test_wrong_calls_fail_before_any_worker_runs() -> None:
     assert simulation.received == []
 
 
+def test_workers_have_rank_and_world_size_where_their_class_does_not_say_it() -> None:
+    class Own:
+        @property
+        def rank(self) -> str:
+            return "mine"
+
+        world_size = -1
+
+        @register(Dispatch.ONE_TO_ALL)
+        def tell(self) -> tuple[str, int]:
+            return self.rank, self.world_size
+
+    class Plain:
+        rank: int
+
+        @register(Dispatch.ONE_TO_ALL)
+        def tell(self) -> int:
+            return self.rank
+
+    assert simulate(Own, Topology.data_parallel(2)).tell() == [("mine", 2), ("mine", 2)]
+    assert simulate(Plain, Topology.data_parallel(2)).tell() == [0, 1]
+
+
+def test_a_worker_that_needs_more_is_refused_with_the_way_to_make_it() -> None:
+    class Needy:
+        def __init__(self, config: object) -> None:
+            self.config = config
+
+    with pytest.raises(TypeError, match="config") as caught:
+        simulate(Needy, TOPOLOGY)
+    assert caught.value.__notes__ == ["a Needy that needs more is made by simulate(..., make=...)"]
+
+
 def test_classes_with_slots_are_simulated_without_coordinates() -> None:
     class Slotted:
         __slots__ = ()

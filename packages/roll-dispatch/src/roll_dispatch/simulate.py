@@ -108,8 +108,8 @@ def simulate(
     Args:
         worker_cls: a class with registered methods.
         topology: the ranks.
-        make: makes the worker of a rank; by default `worker_cls()`. Each worker has its `rank_info` set
-            before and after its constructor runs, where its class allows it.
+        make: makes the worker of a rank; by default `worker_cls()`. Each worker has `rank_info`, `rank` and
+            `world_size` set before and after its constructor runs, where its class allows it.
 
     Example:
         >>> class Doubler:
@@ -121,12 +121,16 @@ def simulate(
     """
 
     def place(info: RankInfo) -> W:
-        if make is None:
+        if make is not None:
+            worker = make(info)
+        else:
             worker = worker_cls.__new__(worker_cls)
             _tell(worker, info)
-            worker.__init__()  # type: ignore[misc]  # the constructor, after the worker knows its place
-        else:
-            worker = make(info)
+            try:
+                worker.__init__()  # type: ignore[misc]  # the constructor, after the worker knows its place
+            except TypeError as error:
+                error.add_note(f"a {worker_cls.__name__} that needs more is made by simulate(..., make=...)")
+                raise
         _tell(worker, info)
         return worker
 
@@ -134,8 +138,10 @@ def simulate(
 
 
 def _tell(worker: object, info: RankInfo) -> None:
-    if hasattr(worker, "__dict__"):
-        worker.rank_info = info  # type: ignore[attr-defined]  # as an executor's worker has it
+    """Set what an executor's worker has, except where the class itself says it."""
+    for name, value in (("rank_info", info), ("rank", info.rank), ("world_size", info.world_size)):
+        if hasattr(worker, "__dict__") and not isinstance(getattr(type(worker), name, None), property):
+            setattr(worker, name, value)
 
 
 def _run(workers: list[Any], method: str, sent: dict[int, tuple[Any, Any]]) -> dict[int, Any]:  # Any: user's
