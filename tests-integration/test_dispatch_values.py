@@ -320,7 +320,8 @@ class Scorer(Worker):
     @register(COMPUTE)
     def score(self, data: DataProto) -> torch.Tensor:
         offset: int = self.worker_config["offset"]
-        return data["ids"].sum(dim=1) + offset
+        scores: torch.Tensor = data["ids"].sum(dim=1) + offset
+        return scores
 
     @register(Dispatch.ONE_TO_ALL)
     def where(self) -> tuple[int, int, int]:
