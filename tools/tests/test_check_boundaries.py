@@ -86,6 +86,12 @@ def test_the_folders_of_no_package_are_held_to_the_doors_too(toy: Toy) -> None:
     assert len(check_boundaries.check(toy.root)) == 2
 
 
+def test_integration_tests_may_enter_the_package_on_which_no_other_rests(toy: Toy) -> None:
+    toy.write(HIGH, "")
+    toy.write("tests-integration/test_all.py", "from roll_high.more import anything\n")
+    assert check_boundaries.check(toy.root) == []
+
+
 def test_an_extra_is_a_declaration(toy: Toy) -> None:
     toy.write(HIGH, "import ray\n")
     assert check_boundaries.check(toy.root)
