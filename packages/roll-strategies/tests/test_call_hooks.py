@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from roll_protocol import DataProto
 from roll_strategies.call_hooks import TorchCallHooks
+from roll_strategies.connections import watched_connections
 from roll_strategies.testing import run_ranks
 
 CPU = SimpleNamespace(device_type="cpu")
@@ -46,7 +47,9 @@ def test_arguments_move_only_when_they_are_prefetched() -> None:
 
 
 def wait_for_a_silent_peer(rank: int, world_size: int, port: int, sign: str) -> str:
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world_size)
+    with watched_connections():
+        where = f"tcp://127.0.0.1:{port}"
+        dist.init_process_group("gloo", init_method=where, rank=rank, world_size=world_size)
     if rank == 1:
         # Alive, connected, and not taking part.
         while not Path(sign).exists():

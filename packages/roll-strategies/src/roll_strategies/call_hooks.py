@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
+from roll_strategies.connections import hang_up
 from roll_strategies.random_state import random_state, set_random_state
 
 
@@ -53,15 +54,18 @@ class TorchCallHooks:
         set_random_state(state)
 
     def abort(self, worker: object) -> None:
-        """Leaves every collective: ranks blocked on a failed peer raise instead of waiting for its
-        timeout."""
-        if not (dist.is_available() and dist.is_initialized()):
-            return
-        group = dist.group.WORLD
-        if group is None:
-            return
-        with contextlib.suppress(RuntimeError, NotImplementedError):
-            group.abort()
+        """Leaves every collective: a rank that waits for a failed peer raises instead of waiting for a
+        timeout.
+
+        The groups are of no use afterwards.
+        """
+        if dist.is_available() and dist.is_initialized():
+            group = dist.group.WORLD
+            # NCCL calls its kernels off; gloo has nothing to call off, and its connections are closed below.
+            with contextlib.suppress(RuntimeError, NotImplementedError):
+                assert group is not None
+                group.abort()
+        hang_up()
 
 
 def _moved(value: object, device: str) -> object:

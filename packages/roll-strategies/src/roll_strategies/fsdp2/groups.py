@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # a compiled class, not listed
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from roll_strategies.connections import watched_connections
 from roll_strategies.context import StrategyContext
 from roll_strategies.errors import StrategyConfigError
 from roll_strategies.fsdp2.options import Fsdp2Options
@@ -63,6 +64,11 @@ def join_world(context: StrategyContext) -> dist.ProcessGroup:
 
 def make_groups(context: StrategyContext, options: Fsdp2Options) -> Groups:
     """Returns the groups that the options ask for; every rank of the role calls it."""
+    with watched_connections():
+        return _make_groups(context, options)
+
+
+def _make_groups(context: StrategyContext, options: Fsdp2Options) -> Groups:
     shard_size = options.shard_size(context.world_size)
     world = join_world(context)
     if shard_size == context.world_size:
