@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 from roll_executor import Cluster
 from roll_pipelines.checkpoints import CheckpointStore, Uploader, resume_step
 from roll_pipelines.config.base_config import BaseConfig
+from roll_pipelines.config.container import to_container
 from roll_pipelines.config.load import check_config
 from roll_pipelines.config.machine import devices_of
 from roll_pipelines.config.worker_config import WorkerConfig
@@ -58,6 +59,8 @@ class BasePipeline:
         check_config(pipeline_config)
         self.pipeline_config = pipeline_config
         self.run_directory = RunDirectory(pipeline_config.run_dir)
+        classes = {"pipeline_cls": type(self), "config_cls": type(pipeline_config)}
+        self.run_directory.launcher = {key: to_container(cls) for key, cls in classes.items()}
         self.checkpoint_store = CheckpointStore(
             self.run_directory.checkpoints, keep=pipeline_config.max_ckpt_to_keep
         )

@@ -19,6 +19,8 @@ class RunDirectory:
     def __init__(self, root: Path) -> None:
         """Takes the directory; nothing is created before `open`."""
         self.root = root
+        self.launcher: dict[str, object] = {}
+        """What stands above the configuration in its file: the pipeline's and the configuration's class."""
 
     @property
     def checkpoints(self) -> Path:
@@ -50,7 +52,8 @@ class RunDirectory:
         """
         moved = None if resumed else self._move_aside()
         self.root.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(to_container(config), sort_keys=False, allow_unicode=True)
+        values = {**self.launcher, **dict(_items(to_container(config)))}
+        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         (self.root / CONFIG_FILE).write_text(text, encoding="utf-8")
         return moved
 
@@ -79,3 +82,8 @@ class RunDirectory:
         samples = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         samples[when] = [dict(row) for row in rows]
         path.write_text(json.dumps(samples, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _items(values: object) -> Mapping[str, object]:
+    assert isinstance(values, dict), "a configuration is a mapping"
+    return values

@@ -87,6 +87,7 @@ runtime: local
 max_steps: 6
 save_steps: 2
 output_dir: out
+track_with: [jsonl, console]
 num_gpus_per_node: 2
 adder:
   world_size: 2

@@ -70,7 +70,7 @@ def test_config_says_where_each_value_comes_from(here: Path) -> None:
     lines = roll("config", "sums.yaml", "seed=7").stdout.splitlines()
 
     assert any(line.startswith("seed: 7 ") and line.endswith("# command line") for line in lines)
-    assert any(line.startswith("  world_size: 2 ") and line.endswith("# sums.yaml:9") for line in lines)
+    assert any(line.startswith("  world_size: 2 ") and line.endswith("# sums.yaml:10") for line in lines)
     assert any(line.startswith("eval_steps: 10 ") and line.endswith("# default") for line in lines)
     assert any(line.startswith("  name: adder ") for line in lines)
 

@@ -13,8 +13,10 @@ import torch
 
 from roll_pipelines.checkpoints import CheckpointStore
 from roll_pipelines.cli.exit_codes import ExitCode
-from roll_pipelines.cli.run import report_on, run_pipeline
+from roll_pipelines.cli.run import report_on, resume_run, run_pipeline
 from roll_pipelines.tracking import read_metrics
+
+TRACKERS = "track_with=[jsonl,tensorboard,console]"
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +34,7 @@ def totals(run_dir: Path) -> list[float | None]:
 
 
 def test_a_run_leaves_everything_in_its_directory(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_pipeline(Path("sums.yaml"), ["exp_name=mine"]) is ExitCode.DONE
+    assert run_pipeline(Path("sums.yaml"), ["exp_name=mine", TRACKERS]) is ExitCode.DONE
 
     out = here / "out"
     summary = json.loads((out / "summary.json").read_text())
@@ -79,6 +81,23 @@ def test_a_failed_run_says_why_and_how_to_go_on_and_resumes_exactly(
         torch.load(here / name / "checkpoints/checkpoint-5/adder/1.pt") for name in ("broken", "straight")
     ]
     assert last[0] == last[1]
+
+
+def test_resume_goes_on_from_anywhere_with_the_configuration_of_the_run(
+    here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run_pipeline(Path("sums.yaml"), ["output_dir=straight", "seed=5", "max_steps=8"])
+    run_pipeline(Path("sums.yaml"), ["output_dir=stopped", "seed=5"])
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+
+    assert resume_run(here / "stopped", ["max_steps=8"]) is ExitCode.DONE
+    assert totals(here / "stopped") == totals(here / "straight")
+
+
+def test_resume_refuses_a_directory_without_a_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert resume_run(here, []) is ExitCode.REFUSED
+
+    assert "no run directory" in capsys.readouterr().err
 
 
 def test_a_new_run_moves_an_earlier_one_aside(here: Path) -> None:

@@ -22,6 +22,9 @@ Overrides = Annotated[
         metavar="[KEY=VALUE]...", help="Values that replace those of the file, e.g. max_steps=10."
     ),
 ]
+Pipeline = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="sft, dpo, distill, rlvr, or the dotted path of a class.")
+]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The output_dir of a run.")]
 
 
@@ -71,6 +74,41 @@ def show_config(
     from roll_pipelines.cli.provenance import show_file
 
     raise typer.Exit(show_file(config, overrides or [], written_only=written))
+
+
+@app.command()
+def schema(pipeline: Pipeline) -> None:
+    """Print the JSON Schema of a pipeline's YAML, for editors."""
+    from roll_pipelines.cli.begin import print_schema
+
+    raise typer.Exit(print_schema(pipeline))
+
+
+@app.command()
+def init(
+    pipeline: Pipeline,
+    to: Annotated[Path | None, typer.Option(help="The file to write; PIPELINE.yaml when left out.")] = None,
+) -> None:
+    """Write a commented YAML to begin with."""
+    from roll_pipelines.cli.begin import write_template
+
+    raise typer.Exit(write_template(pipeline, to=to))
+
+
+@app.command()
+def resume(run_dir: RunDir, overrides: Overrides = None) -> None:
+    """Go on with a run after its newest whole checkpoint."""
+    from roll_pipelines.cli.run import resume_run
+
+    raise typer.Exit(resume_run(run_dir, overrides or []))
+
+
+@app.command()
+def doctor() -> None:
+    """Say what is installed, which engines and devices work, and what to install for the rest."""
+    from roll_pipelines.cli.doctor import diagnose
+
+    raise typer.Exit(diagnose())
 
 
 @app.command()

@@ -85,8 +85,8 @@ def _summary(loaded: Loaded) -> str:
     lines += [
         f"runtime        {config.runtime}, {config.num_nodes} node(s), {devices_of(config)} device(s) each"
     ]
-    every = f"a checkpoint every {config.save_steps}" if config.save_steps else "a checkpoint"
-    lines += [f"steps          {config.max_steps}, {every} and at the end, seed {config.seed}"]
+    every = f"a checkpoint every {config.save_steps} and" if config.save_steps else "a checkpoint"
+    lines += [f"steps          {config.max_steps}, {every} at the end, seed {config.seed}"]
     lines += [f"run directory  {config.run_dir}", "", "roles"]
     rows = [("role", "workers", "strategy", "model", "worker class")]
     for path, role in config.roles().items():

@@ -1,6 +1,8 @@
 """`roll run`: from a YAML to a finished run directory, or to one message that says what went wrong."""
 
+import json
 import signal
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +17,10 @@ from roll_pipelines.cli.output import refuse, say, set_up_logging, tell
 from roll_pipelines.config.load import Loaded, check_worker_classes, load_config
 from roll_pipelines.config.problems import ConfigError
 from roll_pipelines.report import NoRunError, write_report
+from roll_pipelines.run_directory import CONFIG_FILE
+
+LAUNCH_FILE = "launch.json"
+"""Where a run directory keeps the folders of the user's own modules."""
 
 
 class Terminated(BaseException):  # a sibling of KeyboardInterrupt, not an error
@@ -38,6 +44,24 @@ def run_pipeline(config: Path, overrides: Sequence[str]) -> ExitCode:
     return launch(loaded)
 
 
+def resume_run(run_dir: Path, overrides: Sequence[str]) -> ExitCode:
+    """Goes on with a run after its newest whole checkpoint.
+
+    Args:
+        run_dir: the run directory.
+        overrides: `key=value` for what shall differ from before, such as `max_steps`.
+    """
+    config = run_dir / CONFIG_FILE
+    if not config.is_file():
+        tell(f"roll: {run_dir} is no run directory: there is no {CONFIG_FILE} in it")
+        return ExitCode.REFUSED
+    sys.path[:0] = [folder for folder in _folders_of(run_dir) if folder not in sys.path]
+    forced = [f"output_dir={json.dumps(str(run_dir))}"]
+    if not any(override.startswith("resume_from_checkpoint=") for override in overrides):
+        forced.append("resume_from_checkpoint=true")
+    return run_pipeline(config, [*forced, *overrides])
+
+
 def launch(loaded: Loaded) -> ExitCode:
     """Runs a configuration that was read and checked, and closes everything that was started.
 
@@ -45,6 +69,7 @@ def launch(loaded: Loaded) -> ExitCode:
         loaded: the configuration.
     """
     run_dir = loaded.config.run_dir
+    folders = list(dict.fromkeys([str(Path.cwd()), str(loaded.path.resolve().parent)]))
     tell(f"roll: {loaded.pipeline_cls.__name__} from {loaded.path}, run directory {run_dir}")
     # In hand before __init__ runs, so that a constructor that fails half-way can be closed.
     pipeline: Any = object.__new__(loaded.pipeline_cls)  # Any: the user's own class
@@ -53,6 +78,7 @@ def launch(loaded: Loaded) -> ExitCode:
         try:
             try:
                 pipeline.__init__(loaded.config)
+                _keep_folders(run_dir, folders)
                 pipeline.run()
             finally:
                 _close(pipeline)
@@ -70,6 +96,18 @@ def launch(loaded: Loaded) -> ExitCode:
             tell(_explain(failed, run_dir))
     _finish(pipeline, run_dir, code)
     return code
+
+
+def _keep_folders(run_dir: Path, folders: Sequence[str]) -> None:
+    """Remembers where the user's own modules were found, so that the run can be resumed from anywhere."""
+    known = [folder for folder in _folders_of(run_dir) if folder not in folders]
+    if run_dir.is_dir():
+        (run_dir / LAUNCH_FILE).write_text(json.dumps({"folders": [*folders, *known]}), encoding="utf-8")
+
+
+def _folders_of(run_dir: Path) -> list[str]:
+    path = run_dir / LAUNCH_FILE
+    return list(json.loads(path.read_text(encoding="utf-8"))["folders"]) if path.is_file() else []
 
 
 @contextmanager

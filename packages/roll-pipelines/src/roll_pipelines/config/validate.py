@@ -2,14 +2,14 @@
 
 import dataclasses
 import json
-import types
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from roll_pipelines.config.problems import Problem, nearest, one_of
 from roll_pipelines.config.reference_names import IGNORED_BY_THE_REFERENCE
+from roll_pipelines.config.types import choices_of
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def _given(default: object, cls: type) -> dict[str, object]:
     if not isinstance(default, cls):
         return {}
     derived = getattr(default, "derived_fields", ())
-    names = [entry.name for entry in dataclasses.fields(cls) if entry.init]  # type: ignore[arg-type]  # a dataclass
+    names = [entry.name for entry in dataclasses.fields(cls) if entry.init]
     return {name: getattr(default, name) for name in names if name not in derived}
 
 
@@ -85,7 +85,7 @@ def _value(
     *,
     default: object = None,
 ) -> object:
-    choices = _choices(hint)
+    choices = choices_of(hint)
     if value is None and type(None) in choices:
         return None
     section = next((choice for choice in choices if dataclasses.is_dataclass(choice)), None)
@@ -101,10 +101,6 @@ def _value(
             entries = [_value(arguments[0], v, f"{path}[{i}]", problems) for i, v in enumerate(value)]
             return [v for v in entries if v is not _SKIP]
     return _leaf(hint, value, path, problems)
-
-
-def _choices(hint: Any) -> tuple[Any, ...]:  # Any: type expressions
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def _leaf(hint: Any, value: object, path: str, problems: list[Problem]) -> object:  # Any: a type expression
@@ -131,7 +127,7 @@ def _deepest(path: str, refused: ValidationError) -> str:
 
 
 def _rule(hint: Any) -> str:  # Any: a type expression
-    names = [describe(choice) for choice in _choices(hint)]
+    names = [describe(choice) for choice in choices_of(hint)]
     return "must be " + (" or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0])
 
 
@@ -157,7 +153,7 @@ def describe(hint: Any) -> str:  # Any: a type expression
 
 
 def _way_out(hint: Any, value: object) -> str | None:  # Any: a type expression
-    for choice in _choices(hint):
+    for choice in choices_of(hint):
         if get_origin(choice) is Literal and isinstance(value, str):
             return one_of([str(name) for name in get_args(choice)], value)
         if choice in (int, float) and isinstance(value, str):
@@ -184,7 +180,7 @@ def _unknown(cls: type, key: str, value: object, path: str) -> Problem:
 
 def _in_sections(cls: type, key: str) -> str | None:
     for name, hint in get_type_hints(cls).items():
-        for choice in _choices(hint):
+        for choice in choices_of(hint):
             if dataclasses.is_dataclass(choice) and key in {
                 entry.name for entry in dataclasses.fields(choice)
             }:

@@ -1,0 +1,1 @@
+"""Part of the seed guide's import paths."""
