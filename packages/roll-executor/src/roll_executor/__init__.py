@@ -17,6 +17,7 @@ from roll_executor.errors import (
 )
 from roll_executor.parallel import create_clusters
 from roll_executor.pending import PendingResult
+from roll_executor.replay import RecordError, replay
 from roll_executor.stats import MethodStats
 from roll_executor.stream import ResultStream
 from roll_executor.transport import Answer, ClusterTransport
@@ -36,6 +37,7 @@ __all__ = [
     "Health",
     "MethodStats",
     "PendingResult",
+    "RecordError",
     "ResultStream",
     "Where",
     "Worker",
@@ -47,4 +49,5 @@ __all__ = [
     "WorkerRaisedError",
     "WorkerStartError",
     "create_clusters",
+    "replay",
 ]

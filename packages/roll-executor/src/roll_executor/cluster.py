@@ -4,18 +4,24 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from roll_dispatch import Dispatch, RankInfo, Route, Topology, plan_call
+from roll_dispatch import Dispatch, Route, Topology, plan_call
 from roll_executor.binding import Bound, bind, find_class
 from roll_executor.errors import BindingError, ClusterClosedError, ConfigError, Where
 from roll_executor.handle import WorkerHandle, public
 from roll_executor.host import Header, Status
 from roll_executor.launching import launch, order_of
-from roll_executor.pending import OpenCall, PendingResult
+from roll_executor.mending import Initialized, mend
+from roll_executor.pending import OnEnd, OpenCall, PendingResult
 from roll_executor.proxy import proxy
+from roll_executor.replay import Recorder, RecordError
 from roll_executor.sending import send
+from roll_executor.shape import Shape
+from roll_executor.sizes import size_of, size_of_parts
 from roll_executor.stats import MethodStats, Stats
 from roll_executor.stream import ResultStream
 from roll_executor.watch import watch
@@ -32,7 +38,7 @@ INITIALIZE = "initialize"
 _EVERYWHERE = Route(dispatch_mode=Dispatch.ONE_TO_ALL, clear_cache=False)
 
 
-class Cluster:
+class Cluster(Shape):
     """A group of workers for one role; every method that the worker class registers can be called on it.
 
     Each such call takes ``timeout_s=`` and ``blocking=``; False returns a `PendingResult`, a list of refs.
@@ -68,6 +74,7 @@ class Cluster:
             raise ConfigError("a cluster needs a name: it stands in its workers' names, logs and errors")
         cls = find_class(worker_cls)
         self._methods = bind(cls, taken=RESERVED)
+        self._worker_cls: type | None = cls
         self.name = name
         self.worker_config = worker_config
         self.runtime = resource_manager.runtime
@@ -88,7 +95,8 @@ class Cluster:
         self._initializing: OpenCall | None = None
         self._closed = False
         self._suspect = False
-        self._initialized_with: tuple[Route, tuple[Any, ...], dict[str, Any]] | None = None
+        self._initialized: Initialized | None = None
+        self._recorder: Recorder | None = None
         self._bound: dict[str, Callable[..., Any]] = {}  # Any: the user's own signatures
 
     # ---- what the cluster is
@@ -108,41 +116,6 @@ class Cluster:
             if call is not None and not call.delivered:
                 call.finish()  # a failure that nobody has seen surfaces here, once
             return self._topology
-
-    @property
-    def worker_rank_info(self) -> list[RankInfo]:
-        """Coordinates of every worker in rank order."""
-        return list(self.topology)
-
-    def get_rank_info(self, rank: int) -> RankInfo:
-        """Return the coordinates of one worker.
-
-        Raises:
-            IndexError: if there is no such rank.
-        """
-        if not 0 <= rank < self.world_size:
-            raise IndexError(f"{self.name} has ranks 0 to {self.world_size - 1}, not {rank}")
-        return self.topology[rank]
-
-    @property
-    def dp_size(self) -> int:
-        """Number of data parallel ranks."""
-        return self.topology.dp_size
-
-    @property
-    def tp_size(self) -> int:
-        """Size of the tensor parallel axis."""
-        return self.topology.tp_size
-
-    @property
-    def pp_size(self) -> int:
-        """Number of pipeline stages."""
-        return self.topology.pp_size
-
-    @property
-    def cp_size(self) -> int:
-        """Size of the context parallel axis."""
-        return self.topology.cp_size
 
     @property
     def wheres(self) -> list[Where]:
@@ -226,9 +199,7 @@ class Cluster:
         """Run the same call of any public method on every rank; return the results in rank order."""
         return self._run(public(method), _EVERYWHERE, args, kwargs).values()
 
-    def execute_all(self, method: str, *args: Any, **kwargs: Any) -> PendingResult:  # Any: the user's method
-        """Same as ``execute_all_async``."""
-        return self.execute_all_async(method, *args, **kwargs)
+    execute_all = execute_all_async
 
     def execute_rank_zero_async(self, method: str, *args: Any, **kwargs: Any) -> Any:  # Any: a reference
         """Send a call of any public method to rank 0; return the reference of its result."""
@@ -240,9 +211,7 @@ class Cluster:
         outputs, _ = self._workers.gather([ticket], [0], self.worker_config.timeout_s)
         return outputs[0]
 
-    def execute_rank_zero(self, method: str, *args: Any, **kwargs: Any) -> Any:  # Any: a reference
-        """Same as ``execute_rank_zero_async``."""
-        return self.execute_rank_zero_async(method, *args, **kwargs)
+    execute_rank_zero = execute_rank_zero_async
 
     def _submit_to(self, rank: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ticket:
         self._check_open()
@@ -261,6 +230,9 @@ class Cluster:
         self._mend()
         plan = plan_call(route, self.topology, args, kwargs)
         header = Header(method=method, clear_cache=route.clear_cache, prefetch=route.prefetch)
+        if self._recorder is not None:
+            initialized = self._initialized.parts(self._topology) if self._initialized else None
+            self._recorder.write(self._workers, header, plan.parts, initialized)
         limits = (timeout_s, route.timeout_s, self.worker_config.timeout_s)
         call = OpenCall(
             self._workers,
@@ -269,13 +241,32 @@ class Cluster:
             method=method,
             timeout_s=next((limit for limit in limits if limit is not None), None),
             kill_peers_after_s=self.worker_config.kill_peers_after_s,
-            on_end=_ending(self, method),
+            on_end=_ending(self, method, size_of_parts(plan.parts)),
         )
         if method == INITIALIZE:
             with self._lock:
                 self._initializing = call
-                self._initialized_with = (route, args, kwargs)
+                self._initialized = Initialized(route, args, kwargs)
         return call
+
+    @contextmanager
+    def record(self, folder: str | Path) -> Iterator[None]:
+        """Write down every call made inside the block, so that ``replay`` can run one rank of it again.
+
+        Each call then costs one more message per rank, which asks for its random state.
+
+        Args:
+            folder: where each call gets a folder of its own.
+        """
+        if self._worker_cls is None:
+            raise RecordError(f"this copy of cluster {self.name!r} cannot record; record on the original")
+        self._recorder = Recorder(
+            Path(folder), cluster=self.name, worker_cls=self._worker_cls, config=self.worker_config
+        )
+        try:
+            yield
+        finally:
+            self._recorder = None
 
     def _mend(self) -> None:
         """Build dead workers anew and initialize them, when the role allows it."""
@@ -285,14 +276,8 @@ class Cluster:
             self._suspect = False
             if self._allocation is None or not restartable(self.worker_config):
                 return
-            rebuilt = self._workers.revive()
-            logger.warning("restarted ranks %s of %s", rebuilt, self.name)
-            if rebuilt and self._initialized_with is not None:
-                route, args, kwargs = self._initialized_with
-                header = Header(method=INITIALIZE, clear_cache=route.clear_cache, prefetch=route.prefetch)
-                parts = plan_call(route, self._topology, args, kwargs).parts
-                own = [part if rank in rebuilt else None for rank, part in enumerate(parts)]
-                self._workers.gather(send(self._workers, own, header), (), self.worker_config.start_timeout_s)
+            timeout_s = self.worker_config.start_timeout_s
+            mend(self._workers, self._topology, self._initialized, timeout_s=timeout_s)
 
     def _stream(self, bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ResultStream:
         self._check_open()
@@ -365,6 +350,7 @@ def _restore(
     cluster.name = name
     cluster.worker_config = config
     cluster.runtime = runtime
+    cluster._worker_cls = None
     cluster._allocation = None
     cluster._workers = workers
     cluster.world_size = topology.world_size
@@ -373,14 +359,14 @@ def _restore(
     return cluster
 
 
-def _ending(cluster: Cluster, method: str) -> Callable[[dict[int, Status] | None, float], None]:
+def _ending(cluster: Cluster, method: str, sent: int) -> OnEnd:
     watched = weakref.ref(cluster)
 
-    def end(statuses: dict[int, Status] | None, seconds: float) -> None:
+    def end(statuses: dict[int, Status] | None, seconds: float, outputs: object) -> None:
         owner = watched()
         if owner is None:
             return
-        owner._stats.add(method, statuses, seconds)
+        owner._stats.add(method, statuses, seconds, sent=sent, received=size_of(outputs))
         if statuses is None:
             owner._suspect = True
         if method == INITIALIZE and statuses is not None:

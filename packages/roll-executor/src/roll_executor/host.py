@@ -10,11 +10,15 @@ from types import TracebackType
 from typing import Any
 
 from roll_dispatch import RankInfo
+from roll_executor.circumstances import circumstances_of
 from roll_executor.errors import Where, WorkerColdError, WorkerError, WorkerRaisedError, WorkerStartError
 from roll_executor.hooks import Hooks
 from roll_executor.place import WorkerPlace, standing_at
 
+CIRCUMSTANCES = "__circumstances__"
+"""The call that every worker answers for its cluster's recorder."""
 WARMING = (
+    CIRCUMSTANCES,
     "initialize",
     "setup_model_update",
     "begin_update",
@@ -109,7 +113,7 @@ class Host:
         try:
             args, kwargs = self._before(header, args, kwargs)
             try:
-                result = getattr(self.worker, header.method)(*args, **kwargs)
+                result = self._method(header.method)(*args, **kwargs)
             finally:
                 self._after(header)
         except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
@@ -127,7 +131,7 @@ class Host:
         try:
             args, kwargs = self._before(header, args, kwargs)
             try:
-                result = getattr(self.worker, header.method)(*args, **kwargs)
+                result = self._method(header.method)(*args, **kwargs)
                 if inspect.isawaitable(result):
                     result = await result
             finally:
@@ -179,6 +183,12 @@ class Host:
     def abort(self) -> list[str]:
         """A peer has failed: leave any collective. Safe to call from another thread."""
         return self.hooks.abort(self.worker)
+
+    def _method(self, name: str) -> Callable[..., Any]:  # Any: the user's own method
+        if name == CIRCUMSTANCES:
+            return lambda: circumstances_of(self.place, self.hooks)
+        method: Callable[..., Any] = getattr(self.worker, name)
+        return method
 
     def _before(
         self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -17,6 +17,9 @@ from roll_executor.workers import Ticket, Workers
 _owners: "WeakValueDictionary[object, PendingResult]" = WeakValueDictionary()
 
 
+OnEnd = Callable[[dict[int, Status] | None, float, object], None]
+
+
 class OpenCall:
     """One call on the ranks of a cluster, from sending to its end.
 
@@ -27,7 +30,7 @@ class OpenCall:
         method: its name.
         timeout_s: seconds from now after which it has failed.
         kill_peers_after_s: see ``WorkerConfig``.
-        on_end: told the statuses (None after a failure) and the seconds, once.
+        on_end: told the statuses (None after a failure), the seconds and the outputs, once.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class OpenCall:
         method: str,
         timeout_s: float | None,
         kill_peers_after_s: float | None,
-        on_end: Callable[[dict[int, Status] | None, float], None],
+        on_end: OnEnd,
     ) -> None:
         self.workers = workers
         self.plan = plan
@@ -102,7 +105,7 @@ class OpenCall:
             self._fail(timed_out(self))
         except WorkerError as first:
             self._fail(release_peers(self, first))
-        self._note_end(statuses)
+        self._note_end(statuses, outputs)
         return outputs
 
     def look(self) -> bool:
@@ -137,10 +140,10 @@ class OpenCall:
         self._error = error
         self._note_end(None)
 
-    def _note_end(self, statuses: dict[int, Status] | None) -> None:
+    def _note_end(self, statuses: dict[int, Status] | None, outputs: object = None) -> None:
         if not self._told:
             self._told = True
-            self._on_end(statuses, time.monotonic() - self._began)
+            self._on_end(statuses, time.monotonic() - self._began, outputs)
 
     def _impatient(self, timeout_s: float | None) -> CallTimeoutError:
         outcomes = self.workers.outcomes(self.tickets, 0.0)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roll_executor.host import Status
 
@@ -20,6 +20,11 @@ class MethodStats:
     worker_s: float = 0.0
     """Seconds of the slowest rank, summed over calls."""
 
+    bytes_sent: int = 0
+    """Bytes of arguments, as far as they can be told; what several ranks share counts once."""
+    bytes_received: int = 0
+    """Bytes of results that came to the driver through this object."""
+
     @property
     def queue_s(self) -> float:
         """Seconds that calls spent on the way and in queues."""
@@ -33,10 +38,20 @@ class Stats:
         self._lock = threading.Lock()
         self._methods: dict[str, MethodStats] = {}
 
-    def add(self, method: str, statuses: Mapping[int, Status] | None, seconds: float) -> None:
+    def add(
+        self,
+        method: str,
+        statuses: Mapping[int, Status] | None,
+        seconds: float,
+        *,
+        sent: int = 0,
+        received: int = 0,
+    ) -> None:
         """Count one call; without statuses it failed."""
         with self._lock:
             entry = self._methods.setdefault(method, MethodStats())
+            entry.bytes_sent += sent
+            entry.bytes_received += received
             if statuses is None:
                 entry.failures += 1
                 return
@@ -47,12 +62,4 @@ class Stats:
     def read(self) -> dict[str, MethodStats]:
         """Return a copy of the counts by method."""
         with self._lock:
-            return {
-                name: MethodStats(
-                    count=entry.count,
-                    failures=entry.failures,
-                    driver_s=entry.driver_s,
-                    worker_s=entry.worker_s,
-                )
-                for name, entry in self._methods.items()
-            }
+            return {name: replace(entry) for name, entry in self._methods.items()}
