@@ -86,7 +86,13 @@ def test_every_write_refuses_what_is_no_column_of_three_rows(
 @pytest.mark.parametrize("write", [set_item, set_in_update, build_from_one_dictionary])
 @pytest.mark.parametrize(
     "value",
-    [torch.zeros(4), torch.tensor(1.0), torch.eye(3).to_sparse(), TensorDict({}, batch_size=[3]), [1, 2, 3]],
+    [
+        torch.zeros(4),
+        torch.tensor(1.0),
+        torch.eye(3).to_sparse(),
+        TensorDict({}, batch_size=[3]),
+        [1, 2, 3],
+    ],
 )
 def test_every_write_refuses_tensors_that_are_no_column(
     write: Callable[[DataProto, str, object], None], value: object
@@ -95,6 +101,16 @@ def test_every_write_refuses_tensors_that_are_no_column(
     with pytest.raises(ColumnError, match="new"):
         write(batch, "new", value)
     assert batch == make_batch()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_that_are_not_jagged_are_refused_with_the_way_out() -> None:
+    nested = torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2), torch.zeros(3)])
+    with pytest.raises(ColumnError, match="nested_tensor_from_jagged"):
+        make_batch()["new"] = nested
+    jagged = torch.nested.nested_tensor_from_jagged(torch.zeros(3), torch.tensor([0, 1, 2, 3]))
+    with pytest.raises(ColumnError, match="jagged with 2 batch dimensions"):
+        DataProto.from_dict({"x": torch.zeros(3, 2), "j": jagged}, num_batch_dims=2)
 
 
 @pytest.mark.parametrize("write", [set_in_tensordict, set_tensordict])

@@ -1,5 +1,9 @@
 """Rows: indexing, cutting, repeating and reordering agree with plain lists."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
 import numpy as np
 import pytest
 import torch
@@ -82,7 +86,9 @@ def test_lists_arrays_tensors_and_masks_choose_the_rows_that_they_name(
     rows = as_rows(batch)
     index = data.draw(st.lists(st.integers(-len(rows), len(rows) - 1), max_size=6))
     expected = [rows[place] for place in index]
-    for form in (index, np.array(index, dtype=np.int32), torch.tensor(index, dtype=torch.int64)):
+    frozen = np.array(index[::-1], dtype=np.int64)[::-1]
+    frozen.flags.writeable = False
+    for form in (index, np.array(index, dtype=np.int32), torch.tensor(index, dtype=torch.int64), frozen):
         assert same(as_rows(batch[form]), expected)
     mask = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     kept = [row for row, keep in zip(rows, mask, strict=True) if keep]
@@ -171,3 +177,37 @@ def test_a_batch_of_meta_data_only_has_no_rows_and_is_cut_into_parts_of_meta_dat
     assert not batch
     assert [part.meta_info for part in batch.chunk(2)] == [{"step": 3}, {"step": 3}]
     assert batch.to("cpu") == batch
+
+
+def python_calls(function: Callable[[], object]) -> int:
+    """Count the Python functions that are entered while ``function`` runs."""
+    count = 0
+
+    def see(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(see)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda batch: batch.chunk(4),
+        lambda batch: DataProto.concat([batch, batch]),
+        lambda batch: batch.select(["x"], ["name"]),
+        lambda batch: batch.repeat(2),
+        lambda batch: batch[::2],
+        lambda batch: batch.reorder(np.arange(len(batch))[::-1]),
+        lambda batch: batch.pad_to_divisor(7),
+    ],
+)
+def test_no_operation_on_rows_loops_over_them_in_python(operation: Callable[[DataProto], object]) -> None:
+    few, many = make_batch(rows=10), make_batch(rows=20_000)
+    operation(make_batch(rows=10))
+    assert python_calls(lambda: operation(many)) < python_calls(lambda: operation(few)) + 50

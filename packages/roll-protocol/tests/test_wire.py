@@ -3,6 +3,8 @@
 import copy
 import gc
 import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # ships no types
@@ -220,6 +222,41 @@ def test_a_column_that_takes_the_place_of_a_received_one_is_handed_out_as_it_is(
     assert received["ids"] is mine
 
 
+def test_a_batch_that_is_made_of_the_parts_of_a_received_one_is_careful_too() -> None:
+    def make() -> DataProto:
+        return make_batch(rows=4, tokens=3).union(DataProto.from_dict(None, {"o": [torch.zeros(2)] * 4}))
+
+    data, buffers = send(make())
+    rebuilds: list[Callable[[Any], DataProto]] = [  # a batch
+        lambda batch: DataProto(batch.batch, batch.non_tensor_batch, batch.meta_info),
+        lambda batch: DataProto(batch.batch.select("ids", "mask", "logp"), dict(batch.non_tensor_batch)),
+        lambda batch: DataProto.from_dict(dict(batch.batch.items()), batch.non_tensor_batch),
+        lambda batch: DataProto.from_single_dict({**batch.batch, **batch.non_tensor_batch}),
+    ]
+    for rebuild in rebuilds:
+        batch = rebuild(receive(data, buffers))
+        assert batch == make()
+        for part in (batch, batch[1:], rebuild(batch)):
+            part["ids"].add_(1)
+            part["score"][:] = 9
+            part["o"][0].add_(1)
+    empty = make_batch(rows=4, tokens=3)
+    empty.batch = receive(data, buffers).batch
+    empty.non_tensor_batch = receive(data, buffers).non_tensor_batch
+    empty[:2]["ids"].zero_()
+    empty["o"][0].add_(1)
+    assert receive(data, buffers) == make()
+
+
+def test_two_threads_are_handed_the_same_copy() -> None:
+    batch = receive(*send(make_batch(rows=64, tokens=2048)))
+    view = batch.batch
+    assert view is not None
+    with ThreadPoolExecutor(8) as pool:
+        columns = list(pool.map(lambda _: view["ids"], range(8)))
+    assert len({id(column) for column in columns}) == 1
+
+
 def test_what_arrives_keeps_its_buffers_alive() -> None:
     batch = receive(*send(make_batch(rows=64, tokens=64)))
     gc.collect()
@@ -259,4 +296,6 @@ def test_a_subclass_keeps_its_class_and_its_attributes() -> None:
     received = pickle.loads(pickle.dumps(batch))
     assert type(received) is Named
     assert received.label == "mine"
-    assert type(batch.chunk(2)[0]) is Named
+    part = batch.chunk(2)[0]
+    assert isinstance(part, Named)
+    assert part.label == "mine"

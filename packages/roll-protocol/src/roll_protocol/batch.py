@@ -17,7 +17,7 @@ from roll_protocol.frame import METRICS, Frame, checked_meta
 from roll_protocol.groups import Groups
 from roll_protocol.iterator import Iterators
 from roll_protocol.joining import Joins, MetaRule
-from roll_protocol.lent import raw
+from roll_protocol.lent import Arrays, raw
 from roll_protocol.metrics import same_metrics
 from roll_protocol.padding import Padding
 from roll_protocol.ragged import jagged
@@ -67,6 +67,8 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
                     "column, delete one"
                 )
             self._put_array(check_name(name), check_array(name, array))
+        if isinstance(non_tensor_batch, Arrays):
+            self._frozen |= non_tensor_batch.frozen & self._arrays.keys()
         if row_ids is not None:
             self.row_ids = row_ids
 
@@ -226,7 +228,7 @@ class DataProto(Fields, Joins, Padding, Groups, Iterators, Summaries, Storage):
 
     def __copy__(self) -> Self:
         self._sync()
-        return self._cut(0, self._rows)
+        return self._alias()
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self.clone()

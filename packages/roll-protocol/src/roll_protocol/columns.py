@@ -35,13 +35,18 @@ def check_tensor(name: str, value: object, *, dims: int = 1) -> Tensor:
             f"column {name!r} has shape {tuple(value.shape)}, which lacks the first {dims} dimension(s) "
             "that are the rows; add them, or put a single value into meta_info"
         )
-    if value.layout is torch.jagged:
+    if value.layout is torch.jagged and dims == 1:
         if value._ragged_idx != 1 or value.lengths() is not None:  # type: ignore[attr-defined]  # has no public name
             raise ColumnError(
                 f"column {name!r} is a jagged tensor that is ragged in another dimension than 1 or "
                 "has holes; "
                 "rebuild it with torch.nested.nested_tensor_from_jagged(values, offsets)"
             )
+    elif value.is_nested:
+        raise ColumnError(
+            f"column {name!r} is a nested tensor that is not jagged, or jagged with {dims} batch dimensions; "
+            "rebuild it with torch.nested.nested_tensor_from_jagged(values, offsets)"
+        )
     elif value.layout is not torch.strided:
         raise ColumnError(f"column {name!r} has layout {value.layout}; call .to_dense() on it first")
     return value

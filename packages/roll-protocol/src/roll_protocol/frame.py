@@ -82,26 +82,34 @@ class Frame:
         return self
 
     def _new(self, *args: Any, **kwargs: Any) -> Self:  # the signature of _fill
-        return object.__new__(type(self))._fill(*args, **kwargs)
+        other = object.__new__(type(self))
+        mine = getattr(self, "__dict__", None)
+        if mine:
+            vars(other).update(mine)  # what a subclass keeps besides
+        return other._fill(*args, **kwargs)
 
     # -- reading -------------------------------------------------------------------------------------------
 
     def _sync(self) -> None:
         """Take over what was written through ``batch`` and ``non_tensor_batch``, and check it."""
+        if self._view is None and self._shown is None:
+            return
+        frozen = self._frozen
         if self._view is not None:
             self._read_view(self._view)
+            store = _store(self._view)
+            frozen = (set() if store is None else store.frozen) | (frozen & self._arrays.keys())
         if self._shown is not None:
             self._arrays = raw(self._shown)
-        if self._view is not None or self._shown is not None:
-            self._check()
+            frozen = (frozen & self._tensors.keys()) | self._shown.frozen
+        self._frozen = {name for name in frozen if name in self._tensors or name in self._arrays}
+        self._check()
 
     def _read_view(self, view: TensorDictBase) -> None:
-        store = getattr(view, "_tensordict", None)
-        entries: dict[str, Any] = (
-            raw(store) if isinstance(store, Tensors) else dict(view.items())
-        )  # checked below
+        store = _store(view)
+        entries: dict[str, Any] = dict(view.items()) if store is None else raw(store)  # checked below
         for name, tensor in entries.items():
-            if type(tensor) is not Tensor or tensor.layout is not torch.strided:
+            if type(tensor) is not Tensor or tensor.layout is not torch.strided or tensor.is_nested:
                 check_tensor(check_name(name), tensor)
         self._tensors = entries
         self._has_batch = True
@@ -245,7 +253,7 @@ class Frame:
             other._adopt(value)
         self._tensors, self._has_batch, self._view = other._tensors, other._has_batch, other._view
         self._rows, self._dims = other._rows, other._dims
-        self._frozen = {name for name in self._frozen if name in self._arrays}
+        self._frozen = other._frozen
         if self._shown is not None:
             self._shown = Arrays(self._shown, self._frozen, self._rows)
 
@@ -282,8 +290,6 @@ class Frame:
         other._check()
         self._arrays, self._rows, self._shown = arrays, other._rows, None
         self._frozen = {*(name for name in self._frozen if name in self._tensors), *(frozen & arrays.keys())}
-        if self._view is not None and isinstance(getattr(self._view, "_tensordict", None), Tensors):
-            self._view._tensordict.frozen = self._frozen
 
     @property
     def meta_info(self) -> dict[str, Any]:  # see _meta
@@ -321,6 +327,12 @@ class Frame:
             self._stamps = mine.stamps
             meta[METRICS] = mine
         return meta
+
+
+def _store(view: TensorDictBase) -> Tensors | None:
+    """Return the entries of a TensorDict that hands out copies, or None of another."""
+    store = getattr(view, "_tensordict", None)
+    return store if isinstance(store, Tensors) else None
 
 
 def checked_meta(value: object) -> dict[str, Any]:  # see Frame._meta

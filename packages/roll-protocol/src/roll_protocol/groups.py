@@ -105,7 +105,8 @@ def _numbers(name: str, column: Tensor | Array) -> Array:
     else:
         array = column
     if array.dtype.kind in "fc":
-        array = np.where(np.isnan(array), np.array(_NAN, array.dtype), array + 0)  # one NaN, one zero
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            array = np.where(np.isnan(array), np.array(_NAN, array.dtype), array + 0)  # one NaN, one zero
     return array
 
 

@@ -2,6 +2,7 @@
 out."""
 
 from collections.abc import Iterator, Mapping
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from roll_protocol.errors import ColumnError
 from roll_protocol.ragged import jagged, values_and_offsets
 
 V = TypeVar("V")
+_THAWING = Lock()
 
 
 class Lent(dict[str, V], Generic[V]):
@@ -32,8 +34,10 @@ class Lent(dict[str, V], Generic[V]):
 
     def __getitem__(self, name: str) -> V:
         if name in self.frozen:
-            super().__setitem__(name, self.thaw(super().__getitem__(name)))
-            self.frozen.discard(name)
+            with _THAWING:  # two threads must get the same copy
+                if name in self.frozen:
+                    super().__setitem__(name, self.thaw(super().__getitem__(name)))
+                    self.frozen.discard(name)
         return super().__getitem__(name)
 
     def __setitem__(self, name: str, value: V) -> None:

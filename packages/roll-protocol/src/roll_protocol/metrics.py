@@ -162,6 +162,15 @@ class Metrics(dict[str, Any]):  # values are whatever users report
         self.stamps.pop(name, None)
         return super().pop(name, *default)
 
+    def clear(self) -> None:
+        """Take every metric out."""
+        self.stamps.clear()
+        super().clear()
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # the signature of dict.__ior__
+        self.update(other)
+        return self
+
     def copy(self) -> "Metrics":
         """Return a dictionary of its own with the same values and identities."""
         return Metrics(self, self.stamps)
@@ -285,6 +294,8 @@ def reduce_metrics(metrics: Mapping[str, Any], *, default: str = "mean") -> dict
         >>> reduce_metrics({"loss": [1.0, 3.0], "tokens@sum": [10, 20], "lr": Metric.last(0.1)})
         {'loss': 2.0, 'tokens@sum': 30, 'lr': 0.1}
     """
+    if default not in REDUCERS:
+        raise MetricError(f"no reducer named {default!r}; choose from {sorted(REDUCERS)}")
     return {name: _reduce_one(name, value, default) for name, value in metrics.items()}
 
 

@@ -113,7 +113,7 @@ class Rows(Frame):
             raise RowIndexError(
                 f"row {low if low < -self._rows else high} is outside a batch of {self._rows} rows"
             )
-        index = index.astype(np.int64, copy=False)
+        index = np.array(index, dtype=np.int64)  # a copy: torch takes no reversed or read-only array
         return np.where(index < 0, index + self._rows, index) if low < 0 else index
 
     def _row(self, index: object) -> Self:
