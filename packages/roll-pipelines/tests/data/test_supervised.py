@@ -2,18 +2,16 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from roll_pipelines.columns import tensor
 from roll_pipelines.data import (
     SupervisedRow,
-    batch_rows,
     character_tokenizer,
     collate,
     encode_rows,
     epoch_order,
 )
+from roll_pipelines.data.messages import set_template
 from roll_pipelines.data.supervised import EncodedRow, LengthPolicy, in_batches
 
 TOKENIZER = character_tokenizer("ab=")
@@ -89,12 +87,27 @@ def test_an_epoch_holds_every_row_once_in_an_order_of_its_own() -> None:
     assert epoch_order(3, seed=3, epoch=0, shuffle=False) == [0, 1, 2]
 
 
-@given(rows=st.integers(1, 20), size=st.integers(1, 25), steps=st.integers(1, 6))
-def test_batches_follow_each_other_through_the_epochs_without_a_gap(rows: int, size: int, steps: int) -> None:
-    taken = [row for step in range(steps) for row in batch_rows(rows, batch_size=size, step=step, seed=1)]
-    epochs = -(-len(taken) // rows)
-    expected = [row for epoch in range(epochs) for row in epoch_order(rows, seed=1, epoch=epoch)]
-    assert taken == expected[: len(taken)]
+def test_only_the_words_of_the_assistant_are_learnt_in_every_turn() -> None:
+    tokenizer = character_tokenizer("usertaisn: \nab")
+    set_template(tokenizer, "plain")
+    talk = tuple({"role": role, "content": text} for role, text in [
+        ("user", "b"), ("assistant", "a"), ("user", "b"), ("assistant", "b")
+    ])  # fmt: skip
+    (row,) = encode_rows([SupervisedRow(messages=talk)], tokenizer, max_length=99).rows
+    batch = collate([row], pad_token_id=0)
+    ids, labels = tensor(batch, "input_ids")[0], tensor(batch, "labels")[0]
+    learnt = [int(label) for label in labels if label != -100]
+    a, b, newline = tokenizer("ab\n").input_ids
+    assert learnt == [a, EOS, newline, b, EOS, newline]
+    assert all(label in (-100, following) for label, following in zip(labels[:-1], ids[1:], strict=True))
+
+
+def test_a_conversation_that_is_cut_before_the_assistant_speaks_is_dropped() -> None:
+    tokenizer = character_tokenizer("usertaisn: \nab")
+    set_template(tokenizer, "plain")
+    talk = ({"role": "user", "content": "b"}, {"role": "assistant", "content": "a"})
+    with pytest.raises(ValueError, match="none of 1 rows is left"):
+        encode_rows([SupervisedRow(messages=talk)], tokenizer, max_length=10)
 
 
 def test_the_random_state_of_the_process_is_not_touched() -> None:

@@ -38,11 +38,15 @@ def test_more_samples_than_there_are_answers_shows_all() -> None:
 
 
 def test_metrics_of_a_step_have_the_values_computed_by_hand() -> None:
-    found = rollout_metrics(judged([1.0, 0.0, 0.0, 0.0]), group_size=2)
+    rows = judged([1.0, 0.0, 0.0, 0.0])
+    rows["infer_logprobs"] = torch.tensor([[0.0, -1.0]] * 4)
+    rows["old_log_probs"] = torch.tensor([[0.0, -1.0]] * 3 + [[0.0, -1.5]])
+    found = rollout_metrics(rows, group_size=2)
     assert found == {
         "rollout/reward": 0.25,
         "rollout/reward_std": (3 / 16) ** 0.5,
         "rollout/response_length": 2.5,
         "rollout/finished": 0.5,
+        "rollout/train_infer_difference": 0.5,
         "rollout/groups_with_signal": 0.5,
     }

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from roll_pipelines.data.messages import Message, conversation
 from roll_protocol import DataProto
 
 IGNORE_INDEX = -100
@@ -17,10 +18,12 @@ LengthPolicy = Literal["drop", "truncate_left", "truncate_right"]
 
 @dataclass(frozen=True, slots=True)
 class SupervisedRow:
-    """One row: what is given, and what is learnt."""
+    """One row: what is given, and what is learnt; or a conversation, of which the assistant's words are."""
 
-    prompt: str
-    response: str
+    prompt: str = ""
+    response: str = ""
+    messages: tuple[Message, ...] = ()
+    """Instead of the two texts; needs a tokenizer with a chat template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,12 @@ class EncodedRow:
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
+    learnt: tuple[bool, ...] = ()
+    """Which tokens of `response_ids` are learnt, where an answer holds words of others; empty means all."""
+
+    def learns(self) -> bool:
+        """Returns whether the row has a token to learn."""
+        return any(self.learnt) if self.learnt else bool(self.response_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,7 @@ def encode_rows(
         if excess > 0 and policy != "drop":
             truncated += 1
             encoded = _shortened(encoded, excess, policy)
-        if (excess > 0 and policy == "drop") or not encoded.response_ids:
+        if (excess > 0 and policy == "drop") or not encoded.learns():
             dropped += 1
             truncated -= excess > 0 and policy != "drop"
             continue
@@ -83,20 +92,27 @@ def encode_rows(
 
 
 def encode_row(row: SupervisedRow, tokenizer: PreTrainedTokenizerBase) -> EncodedRow:
-    """Returns one row as token ids, the end token after its answer."""
+    """Returns one row as token ids: an answer with the end token after it, or the turns of a conversation.
+
+    Raises:
+        ValueError: a conversation cannot be told apart, or the tokenizer has no chat template.
+    """
+    if row.messages:
+        talk = conversation(tokenizer, row.messages)
+        first = talk.said.index(True) if any(talk.said) else len(talk.ids)
+        return EncodedRow(talk.ids[:first], talk.ids[first:], talk.said[first:])
     prompt = tokenizer(row.prompt, add_special_tokens=True).input_ids
     response = tokenizer(row.response, add_special_tokens=False).input_ids
     return EncodedRow(tuple(prompt), (*response, int(tokenizer.eos_token_id)))
 
 
 def _shortened(row: EncodedRow, excess: int, policy: LengthPolicy) -> EncodedRow:
-    ids = [*row.prompt_ids, *row.response_ids]
+    prompt, response, learnt = row.prompt_ids, row.response_ids, row.learnt
     if policy == "truncate_left":
-        keep_prompt = max(0, len(row.prompt_ids) - excess)
-        rest = ids[excess:]
-        return EncodedRow(tuple(rest[:keep_prompt]), tuple(rest[keep_prompt:]))
-    rest = ids[: len(ids) - excess]
-    return EncodedRow(tuple(rest[: len(row.prompt_ids)]), tuple(rest[len(row.prompt_ids) :]))
+        beyond = max(0, excess - len(prompt))
+        return EncodedRow(prompt[excess:], response[beyond:], learnt[beyond:])
+    keep = max(0, len(response) - excess)
+    return EncodedRow(prompt[: len(prompt) + len(response) - excess], response[:keep], learnt[:keep])
 
 
 def collate(rows: Sequence[EncodedRow], *, pad_token_id: int, length: int | None = None) -> DataProto:
@@ -122,7 +138,10 @@ def collate(rows: Sequence[EncodedRow], *, pad_token_id: int, length: int | None
         start = max(1, len(row.prompt_ids))
         ids[index, : len(tokens)] = tokens
         mask[index, : len(tokens)] = 1
-        labels[index, start - 1 : len(tokens) - 1] = tokens[start:]
+        targets = tokens.clone()
+        if row.learnt:
+            targets[len(row.prompt_ids) :][~torch.tensor(row.learnt)] = IGNORE_INDEX
+        labels[index, start - 1 : len(tokens) - 1] = targets[start:]
     return DataProto.from_single_dict({"input_ids": ids, "attention_mask": mask, "labels": labels})
 
 
@@ -139,29 +158,6 @@ def epoch_order(rows: int, *, seed: int, epoch: int, shuffle: bool = True) -> li
         return list(range(rows))
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     return [int(index) for index in torch.randperm(rows, generator=generator)]
-
-
-def batch_rows(rows: int, *, batch_size: int, step: int, seed: int, shuffle: bool = True) -> list[int]:
-    """Returns which rows make the batch of a step, passes over the data following each other without a gap.
-
-    Args:
-        rows: how many there are.
-        batch_size: rows of a batch; may be larger than the data.
-        step: number of the step, from 0.
-        seed: the run's seed.
-        shuffle: see `epoch_order`.
-
-    Example:
-        >>> batch_rows(3, batch_size=2, step=1, seed=0, shuffle=False)
-        [2, 0]
-    """
-    taken: list[int] = []
-    first = step * batch_size
-    while len(taken) < batch_size:
-        epoch, offset = divmod(first + len(taken), rows)
-        order = epoch_order(rows, seed=seed, epoch=epoch, shuffle=shuffle)
-        taken += order[offset : offset + batch_size - len(taken)]
-    return taken
 
 
 def in_batches(rows: Sequence[EncodedRow], batch_size: int) -> Iterator[Sequence[EncodedRow]]:

@@ -1,5 +1,7 @@
 """A small causal language model, built in code and saved as any Hugging Face model is."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +69,20 @@ def save_tiny_model(directory: Path, config: TinyModelConfig, *, seed: int) -> P
             )
         )
     directory.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
+    with _no_progress_bar():
+        model.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
     return directory
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

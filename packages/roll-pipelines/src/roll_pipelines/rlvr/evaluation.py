@@ -74,17 +74,20 @@ def rollout_metrics(rows: DataProto, *, group_size: int) -> Mapping[str, float]:
     """Returns what the answers of a step were like.
 
     Args:
-        rows: answers with `rewards`, those of a problem together.
+        rows: answers with `rewards`, those of a problem together, and with the log-probabilities of their
+            tokens as the engine drew them (`infer_logprobs`) and as the policy sees them (`old_log_probs`).
         group_size: answers to one problem.
     """
     rewards = tensor(rows, "rewards").double()
     lengths = tensor(rows, "response_lengths").double()
     groups = rewards.reshape(-1, group_size)
+    apart = (tensor(rows, "infer_logprobs") - tensor(rows, "old_log_probs")).abs()
     finished = [reason == "stop" for reason in objects(rows, "finish_reasons")]
     return {
         "rollout/reward": float(rewards.mean()),
         "rollout/reward_std": float(rewards.std(unbiased=False)),
         "rollout/response_length": float(lengths.mean()),
         "rollout/finished": sum(finished) / max(1, len(finished)),
+        "rollout/train_infer_difference": float(apart.max()) if apart.numel() else 0.0,
         "rollout/groups_with_signal": float((groups.amax(-1) > groups.amin(-1)).double().mean()),
     }

@@ -9,11 +9,12 @@ from typing import ClassVar
 from transformers import AutoTokenizer
 
 from roll_pipelines.base import BasePipeline
+from roll_pipelines.data.messages import set_template
 from roll_pipelines.data.model_source import first_weights, give_model
+from roll_pipelines.data.order import RowOrder
 from roll_pipelines.data.supervised import (
     EncodedRow,
     SupervisedRow,
-    batch_rows,
     collate,
     encode_rows,
     in_batches,
@@ -43,8 +44,17 @@ class SFTPipeline(BasePipeline):
         model = first_weights(config, self.run_directory.root)
         give_model(config.sft_train, model, instead_of=config.pretrain)
         self.tokenizer = AutoTokenizer.from_pretrained(model)
+        arguments = config.sft_train.data_args
+        set_template(self.tokenizer, arguments.template)
         data = supervised_data(config)
-        self.training = self.encode(data.training)
+        sources = [self.encode(rows) for rows in data.training]
+        self.training = [row for rows in sources for row in rows]
+        self.order = RowOrder(
+            [len(rows) for rows in sources],
+            seed=config.seed,
+            weights=arguments.file_weights,
+            shuffle=arguments.shuffle,
+        )
         self.validation = self.encode(data.validation) if data.validation else []
         epochs = config.sft_train.training_args.num_train_epochs
         in_epochs = math.ceil(epochs * len(self.training) / config.batch_size())
@@ -62,13 +72,7 @@ class SFTPipeline(BasePipeline):
         config = self.pipeline_config
         for step in self.steps():
             with self.timed("step_seconds"):
-                chosen = batch_rows(
-                    len(self.training),
-                    batch_size=config.batch_size(),
-                    step=step,
-                    seed=config.seed,
-                    shuffle=config.sft_train.data_args.shuffle,
-                )
+                chosen = self.order.batch(step, batch_size=config.batch_size())
                 batch = self.collated([self.training[row] for row in chosen])
                 batch.meta_info["global_step"] = step
                 metrics = reduce_metrics(self.sft_train.train_step(batch).meta_info["metrics"])
@@ -76,7 +80,7 @@ class SFTPipeline(BasePipeline):
             if self.validation and self.should_validate(step):
                 metrics |= self.validate()
             self.end_step(step, metrics)
-        self.summary |= {name: self.state.log_history[-1].get(name) for name in ("sft_train/loss",)}
+        self.summary["sft_train/loss"] = self.state.log_history[-1]["sft_train/loss"]
         if self.validation:
             self.summary |= self.validate()
         self.write_summary()

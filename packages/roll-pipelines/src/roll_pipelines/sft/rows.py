@@ -1,8 +1,8 @@
 """The rows that supervised fine-tuning learns from and those that it is scored on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from roll_pipelines.data.messages import messages_of
 from roll_pipelines.data.problems import Problem, ProblemSource, ProblemStream, held_out_problems
 from roll_pipelines.data.sources import SourceRow, read_rows_as
 from roll_pipelines.data.supervised import SupervisedRow
@@ -11,9 +11,9 @@ from roll_pipelines.sft.config import SFTConfig
 
 @dataclass(frozen=True, slots=True)
 class SupervisedData:
-    """Rows to learn from and rows that are only scored."""
+    """Rows to learn from, one list a source, and rows that are only scored."""
 
-    training: list[SupervisedRow]
+    training: list[list[SupervisedRow]]
     validation: list[SupervisedRow]
 
 
@@ -32,17 +32,17 @@ def supervised_data(config: SFTConfig) -> SupervisedData:
         stream = ProblemStream(
             ProblemSource(config.task, seed=config.seed), held_out=[problem.prompt for problem in held_out]
         )
-        return SupervisedData(rows_of(stream.take(config.num_problems)), rows_of(held_out))
+        return SupervisedData([rows_of(stream.take(config.num_problems))], rows_of(held_out))
     arguments = config.sft_train.data_args
     prompt, response = arguments.prompt or "prompt", arguments.response or "response"
 
     def parse(row: SourceRow) -> SupervisedRow:
+        if arguments.messages is not None:
+            return SupervisedRow(messages=tuple(messages_of(row, arguments.messages)))
         return SupervisedRow(row.text(prompt), row.text(response))
 
-    def joined(files: str | Sequence[str]) -> list[SupervisedRow]:
-        return [row for rows in read_rows_as(files, parse) for row in rows]
-
-    return SupervisedData(joined(arguments.file_name or []), joined(config.validation_files))
+    validation = [row for rows in read_rows_as(config.validation_files, parse) for row in rows]
+    return SupervisedData(read_rows_as(arguments.file_name or [], parse), validation)
 
 
 def rows_of(problems: list[Problem]) -> list[SupervisedRow]:

@@ -1,0 +1,114 @@
+"""Supervised fine-tuning on Ray, started as a user starts it, and its numbers against plain PyTorch."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from roll_executor import Cluster
+from roll_pipelines.config import BaseConfig, WorkerConfig
+from roll_pipelines.config.arguments import ModelArguments, StrategyArguments, TrainingArguments
+from roll_pipelines.data import TinyModelConfig, collate, save_tiny_model
+from roll_pipelines.data.supervised import EncodedRow
+from roll_protocol import DataProto, reduce_metrics
+from roll_resources import ResourceManager
+
+
+def beside(name: str) -> Any:  # Any: a module of this folder, which is no package
+    """Returns a module that stands beside this file."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+runs = beside("runs")
+EXAMPLE: Path = runs.EXAMPLES / "sft_tiny.yaml"
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+
+
+def rows() -> list[EncodedRow]:
+    """Eight rows of different lengths."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(3, 8, (8, 9), generator=generator).tolist()
+    return [EncodedRow(tuple(ids[: 1 + n % 3]), (*ids[1 + n % 3 : 3 + n], 1)) for n, ids in enumerate(drawn)]
+
+
+def plain_losses(model_dir: Path, batch: DataProto, *, steps: int, learning_rate: float) -> list[float]:
+    """The losses of a plain PyTorch loop over one batch."""
+    model = AutoModelForCausalLM.from_pretrained(model_dir)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+    losses = []
+    for _ in range(steps):
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        labels = batch["labels"]
+        assert isinstance(labels, torch.Tensor)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize(
+    ("workers", "accumulation", "packing"),
+    [(1, 1, False), (2, 1, False), (2, 4, False), (1, 4, True), (2, 1, True)],
+)
+def test_losses_over_steps_equal_a_plain_loop(
+    tmp_path: Path, workers: int, accumulation: int, packing: bool
+) -> None:
+    model = save_tiny_model(tmp_path, TinyModelConfig(alphabet="abcde", hidden_size=16, num_layers=1), seed=0)
+    batch = collate(rows(), pad_token_id=0)
+    role = WorkerConfig(
+        world_size=workers,
+        strategy_args=StrategyArguments(strategy_name="fsdp2_train"),
+        model_args=ModelArguments(model_name_or_path=str(model)),
+        training_args=TrainingArguments(
+            learning_rate=0.01,
+            per_device_train_batch_size=8 // workers // accumulation,
+            gradient_accumulation_steps=accumulation,
+            max_grad_norm=None,
+        ),
+        use_sequence_packing=packing,
+    )
+    with (
+        ResourceManager() as manager,
+        Cluster("sft_train", "roll_pipelines.workers.SFTWorker", manager, role) as cluster,
+    ):
+        cluster.initialize(pipeline_config=BaseConfig())
+        before = reduce_metrics(cluster.val_step(batch).meta_info["metrics"])
+        found = [
+            reduce_metrics(cluster.train_step(batch).meta_info["metrics"])["sft_train/loss"] for _ in range(3)
+        ]
+    expected = plain_losses(model, batch, steps=3, learning_rate=0.01)
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert before["sft_train/val_loss"] == pytest.approx(expected[0], abs=1e-6)
+
+
+def test_the_example_learns_to_answer_held_out_problems(tmp_path: Path) -> None:
+    finished = runs.run("run", EXAMPLE, tmp_path / "run")
+    assert finished.code == 0, finished.output[-4000:]
+    summary = finished.summary()
+    assert summary["sft_train/val_exact_match"] >= 0.95
+    assert summary["steps"] == 250
+    assert [row["step"] for row in finished.metrics()] == list(range(250))
+    AutoModelForCausalLM.from_pretrained(finished.checkpoint() / "sft_train")
+
+
+def test_a_resumed_run_has_the_metrics_of_one_that_never_stopped(tmp_path: Path) -> None:
+    small = ("num_problems=64", "task.num_held_out=20", "eval_steps=0")
+    overrides = (*small, "sft_train.training_args.lr_scheduler_type=constant")
+    whole = runs.run("run", EXAMPLE, tmp_path / "whole", *overrides, "max_steps=4")
+    halves = runs.run("run", EXAMPLE, tmp_path / "halves", *overrides, "max_steps=2")
+    resumed = runs.run("resume", halves.directory, halves.directory, "max_steps=4")
+    assert (whole.code, halves.code, resumed.code) == (0, 0, 0), resumed.output[-4000:]
+    assert resumed.untimed() == whole.untimed()
+    assert resumed.summary()["sft_train/val_loss"] == whole.summary()["sft_train/val_loss"]
