@@ -52,3 +52,27 @@ def test_a_ray_that_somebody_else_started_here_is_not_joined(ray_folder: Path) -
     outputs = [program.communicate(timeout=120) for program in programs]
     assert [program.returncode for program in programs] == [0, 0], outputs
     assert ours != theirs
+
+
+UNDER_UV = """
+import subprocess, sys
+sys.exit(subprocess.call([{python!r}, "-c", {program!r}]))
+"""
+
+PRINT_ENVIRONMENT = """
+from roll_resources import ResourceManager
+with ResourceManager(num_gpus_per_node=0).start():
+    import ray
+    print("environment", dict(ray.get_runtime_context().runtime_env))
+"""
+
+
+@pytest.mark.ray
+def test_a_driver_under_uv_run_keeps_its_workers_in_its_own_environment(
+    ray_folder: Path, tmp_path: Path
+) -> None:
+    uv = tmp_path / "uv"  # Ray looks for an ancestor whose command line reads `uv run`
+    uv.symlink_to(sys.executable)
+    (tmp_path / "run").write_text(UNDER_UV.format(python=sys.executable, program=PRINT_ENVIRONMENT))
+    done = subprocess.run([uv, "run"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert "environment {}" in done.stdout

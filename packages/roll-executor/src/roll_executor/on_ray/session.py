@@ -1,12 +1,13 @@
 """One Ray for a whole test session."""
 
-import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import ray
+
+from roll_resources.on_ray import start_ray
 
 
 @contextmanager
@@ -24,15 +25,7 @@ def running_ray(
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # otherwise Ray writes a token into the home directory
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own warnings are not about us
-        ray.init(
-            address="local",  # never one that somebody else has started on this machine
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            resources=dict(resources or {}),
-            include_dashboard=False,
-            logging_level=logging.WARNING,
-            log_to_driver=False,
-        )
+        start_ray(num_cpus=num_cpus, num_gpus=num_gpus, resources=dict(resources or {}), log_to_driver=False)
     try:
         yield ray.get_runtime_context().gcs_address
     finally:

@@ -1,5 +1,6 @@
 """Reserving a plan on Ray."""
 
 from roll_resources.on_ray.backend import RayAllocation, RayBackend, RaySlot
+from roll_resources.on_ray.start import start_ray
 
-__all__ = ["RayAllocation", "RayBackend", "RaySlot"]
+__all__ = ["RayAllocation", "RayBackend", "RaySlot", "start_ray"]

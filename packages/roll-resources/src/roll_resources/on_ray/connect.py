@@ -6,6 +6,8 @@ import threading
 
 import ray
 
+from roll_resources.on_ray.start import start_ray
+
 logger = logging.getLogger(__name__)
 
 _lock = threading.Lock()
@@ -20,12 +22,10 @@ def connect(*, address: str | None, namespace: str) -> None:
         if not ray.is_initialized():
             joins = address or os.environ.get("RAY_ADDRESS")
             logger.info("%s", f"joining Ray at {joins}" if joins else "starting Ray on this machine")
-            ray.init(
-                address=joins or "local",  # without it Ray joins one that somebody else has started here
-                namespace=namespace,
-                include_dashboard=None if joins else False,
-                logging_level=logging.WARNING,
-            )
+            if joins:
+                ray.init(address=joins, namespace=namespace, logging_level=logging.WARNING)
+            else:
+                start_ray(namespace=namespace)
             _started_here = True
         _users += 1
 
