@@ -1,6 +1,5 @@
 """`roll config`: the merged configuration, each value with where it comes from."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -73,17 +72,5 @@ def _lines(
             continue
         text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True).strip()
         text = text.removesuffix("...").strip()
-        comment = (
-            str(_relative(sources[inner]))
-            if inner in sources
-            else "default"
-            if value == default
-            else "derived"
-        )
+        comment = str(sources[inner]) if inner in sources else "default" if value == default else "derived"
         yield depth, f"{key}: {text}", comment
-
-
-def _relative(source: Source) -> Source:
-    path = Path(source.file)
-    inside = path.is_absolute() and path.is_relative_to(Path.cwd())
-    return dataclasses.replace(source, file=str(path.relative_to(Path.cwd()))) if inside else source

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from roll_pipelines.config.problems import ConfigError, Problem, nearest
-from roll_pipelines.config.sources import COMMAND_LINE, Source, read_sources
+from roll_pipelines.config.sources import COMMAND_LINE, Source, read_sources, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ def _files(file: Path, lines: list[str]) -> list[tuple[Path, str]]:
 
 def _syntax(broken: yaml.MarkedYAMLError, path: Path) -> Problem:
     mark = broken.problem_mark
-    file = mark.name if mark is not None and Path(mark.name).is_file() else str(path)
+    file = shown(Path(mark.name)) if mark is not None and Path(mark.name).is_file() else str(path)
     line = mark.line + 1 if mark is not None else None
     return Problem(
         path="", rule="must be valid YAML", value=broken.problem or str(broken), file=file, line=line

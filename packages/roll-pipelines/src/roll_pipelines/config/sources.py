@@ -62,9 +62,15 @@ def read_sources(files: list[tuple[Path, str]], override_paths: list[str]) -> di
     for path, package in files:
         for key, line in lines_of(path.read_text(encoding="utf-8"), package=package).items():
             if key != "defaults" and not key.startswith("defaults["):
-                found[key] = Source(str(path), line)
+                found[key] = Source(shown(path), line)
     found.update({path: Source(COMMAND_LINE) for path in override_paths})
     return found
+
+
+def shown(path: Path) -> str:
+    """Returns a path as a reader wants it: relative to the current directory when it lies inside."""
+    inside = path.is_absolute() and path.is_relative_to(Path.cwd())
+    return str(path.relative_to(Path.cwd()) if inside else path)
 
 
 def source_of(path: str, sources: Mapping[str, Source]) -> Source | None:
