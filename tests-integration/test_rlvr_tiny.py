@@ -59,7 +59,7 @@ def rise(finished: Any) -> float:  # Any: runs.Finished
 def test_accuracy_on_held_out_problems_rises_during_reinforcement_learning(seed_0: Any) -> None:
     assert rise(seed_0) >= 0.30
     summary = seed_0.summary()
-    assert summary["steps"] == 80
+    assert summary["steps"] == 100
     assert summary["seconds"] > 0
     assert summary["eval_greedy_accuracy_after_rl"] > summary["eval_greedy_accuracy_before_rl"]
 
@@ -72,13 +72,13 @@ def test_accuracy_rises_for_other_seeds(tmp_path: Path, seed: int) -> None:
 
 def test_a_line_a_step_says_how_it_goes(seed_0: Any) -> None:
     lines = [line for line in seed_0.output.splitlines() if line.startswith("step ")]
-    assert len(lines) == 80
+    assert len(lines) == 100
     for word in ("rollout/reward=", "time/tokens_per_second=", "time/step_seconds="):
         assert all(word in line for line in lines), lines[0]
 
 
 def test_metrics_are_one_object_a_step_and_a_tensorboard_file(seed_0: Any) -> None:
-    assert [row["step"] for row in seed_0.metrics()] == list(range(80))
+    assert [row["step"] for row in seed_0.metrics()] == list(range(100))
     assert list(seed_0.directory.glob("tensorboard/events*"))
 
 

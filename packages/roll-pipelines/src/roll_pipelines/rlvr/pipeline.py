@@ -70,9 +70,7 @@ class RLVRPipeline(BasePipeline):
                 rows.meta_info |= {"global_step": step, "mini_batches": config.mini_batches()}
                 rows.meta_info["temperature"] = config.actor_infer.generating_args.temperature
                 with self.timed("log_probs"):
-                    rows["old_log_probs"] = tensor(self.actor_train.compute_log_probs(rows), "log_probs")
-                    if self.reference is not None:
-                        rows["ref_log_probs"] = tensor(self.reference.compute_log_probs(rows), "log_probs")
+                    self.score(rows)
                 rows["advantages"] = token_advantages(
                     tensor(rows, "rewards"),
                     tensor(rows, "response_mask"),
@@ -124,6 +122,18 @@ class RLVRPipeline(BasePipeline):
         rows = training_rows(prompts, answers, group_size=count, pad_token_id=pad_id(self.tokenizer))
         with self.timed("judge"):
             return rows.union(self.reward.compute_rewards(rows))
+
+    def score(self, rows: DataProto) -> None:
+        """Adds the log-probabilities of the answers under the policy and, when there is one, the reference.
+
+        Args:
+            rows: training rows; they get `old_log_probs` and `ref_log_probs`.
+        """
+        pending = self.reference.compute_log_probs(rows, blocking=False) if self.reference else None
+        scored = {"old_log_probs": tensor(self.actor_train.compute_log_probs(rows), "log_probs")}
+        if pending is not None:
+            scored["ref_log_probs"] = tensor(pending.result(), "log_probs")
+        rows.update(scored)
 
     def evaluate(self) -> Evaluation:
         """Measures accuracy on the held-out problems with the weights that `actor_infer` holds."""
