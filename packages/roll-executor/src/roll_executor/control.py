@@ -39,6 +39,12 @@ class ControlServer:
         self.address: tuple[str, int] = (address, self._socket.getsockname()[1])
         threading.Thread(target=self._serve, name="roll-control", daemon=True).start()
 
+    def close(self) -> None:
+        """Answer nobody any more."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for callers
+        self._socket.close()
+
     def _serve(self) -> None:
         while True:
             try:
