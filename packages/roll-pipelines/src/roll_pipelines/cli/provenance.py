@@ -45,11 +45,20 @@ def annotated(loaded: Loaded, *, written_only: bool = False) -> Iterator[str]:
     assert isinstance(values, dict), "a configuration is a mapping"
     launcher = {key: loaded.values[key] for key in ("pipeline_cls", "config_cls") if key in loaded.values}
     defaults = to_container(_blank(type(loaded.config)))
-    lines = _lines({**launcher, **values}, defaults, "", loaded.sources)
+    lines = list(_lines({**launcher, **values}, defaults, "", loaded.sources))
+    if written_only:
+        lines = _without_empty_sections([line for line in lines if line[2] not in ("default", "derived")])
     for depth, text, comment in lines:
-        if not (written_only and comment in ("default", "derived")):
-            line = "  " * depth + text
-            yield f"{line:<{COLUMN}}  # {comment}" if comment else line
+        line = "  " * depth + text
+        yield f"{line:<{COLUMN}}  # {comment}" if comment else line
+
+
+def _without_empty_sections(lines: list[tuple[int, str, str]]) -> list[tuple[int, str, str]]:
+    kept: list[tuple[int, str, str]] = []
+    for line in reversed(lines):
+        if line[2] or (kept and kept[-1][0] > line[0]):
+            kept.append(line)
+    return kept[::-1]
 
 
 def _blank(cls: type) -> object:
