@@ -83,11 +83,11 @@ def test_a_worker_alone_stands_where_the_environment_says(monkeypatch: pytest.Mo
 
 
 def test_errors_keep_their_fields_and_their_kind_through_pickle() -> None:
-    error = CallTimeoutError(
-        "late", where=Where(cluster="c", rank=1, method="m", node="n", pid=7), notes=("x",)
-    )
-    copy_ = pickle.loads(pickle.dumps(error.with_notes("y")))
-    assert isinstance(copy_, TimeoutError)
+    where = Where(cluster="c", rank=1, method="m", node="n", pid=7)
+    error = CallTimeoutError("late", where=where, notes=("x",)).with_notes("y")
+    copy_ = pickle.loads(pickle.dumps(error))
+    assert isinstance(copy_, CallTimeoutError)
+    assert issubclass(CallTimeoutError, TimeoutError)
     assert (copy_.cluster, copy_.rank, copy_.method, copy_.node, copy_.pid) == ("c", 1, "m", "n", 7)
     assert str(copy_) == "late\nx\ny"
 
