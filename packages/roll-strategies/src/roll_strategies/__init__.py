@@ -28,11 +28,15 @@ from roll_strategies.factory import (
 from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, LossFunc, ModelProvider, TrainStrategy
 from roll_strategies.losses import LossMean, LossSum
 from roll_strategies.microbatches import MicroBatches, plan_micro_batches
-from roll_strategies.offload import StateKind
-from roll_strategies.ops import SequenceShard
+from roll_strategies.offload import Parking, StateKind, state_kinds
+from roll_strategies.ops import Layout, SequenceShard
 from roll_strategies.options import read_options
 from roll_strategies.providers import default_model_provider, default_tokenizer
+from roll_strategies.results import joined_results, take_rows
+from roll_strategies.rows import row_lengths
+from roll_strategies.schedule import rate_at
 from roll_strategies.settings import BatchSettings, ModelSettings, TrainSettings
+from roll_strategies.step import run_micro_batches
 from roll_strategies.weights import (
     Answer,
     Bucket,
@@ -43,6 +47,9 @@ from roll_strategies.weights import (
     Transport,
     UpdateReceipt,
 )
+from roll_strategies.weights.plan import named_state
+from roll_strategies.weights.sender import WeightSender
+from roll_strategies.weights.target import UpdateTarget
 
 __all__ = [
     "Answer",
@@ -55,6 +62,7 @@ __all__ = [
     "CollectiveGroup",
     "ForwardFunc",
     "InferenceStrategy",
+    "Layout",
     "LossError",
     "LossFunc",
     "LossMean",
@@ -67,6 +75,7 @@ __all__ = [
     "ModelSettings",
     "NotInitialized",
     "ParameterSpec",
+    "Parking",
     "SequenceShard",
     "StaleWeights",
     "StateKind",
@@ -81,6 +90,8 @@ __all__ = [
     "UnknownStrategy",
     "UnsupportedOperation",
     "UpdateReceipt",
+    "UpdateTarget",
+    "WeightSender",
     "WeightSyncError",
     "build_strategy",
     "check_strategy_name",
@@ -89,8 +100,15 @@ __all__ = [
     "default_model_provider",
     "default_tokenizer",
     "global_counts",
+    "joined_results",
     "load_strategy",
+    "named_state",
     "plan_micro_batches",
+    "rate_at",
     "read_options",
+    "row_lengths",
+    "run_micro_batches",
+    "state_kinds",
     "strategy_names",
+    "take_rows",
 ]
