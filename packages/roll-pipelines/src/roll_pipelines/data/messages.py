@@ -20,7 +20,7 @@ TEMPLATES = {
     ),
     "plain": (
         "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}"
-        "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}\n{% endfor %}"
+        "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{{ '\n' }}{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}"
     ),
 }
