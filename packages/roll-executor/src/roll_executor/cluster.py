@@ -22,7 +22,7 @@ from roll_executor.replay import Recorder, RecordError
 from roll_executor.sending import send
 from roll_executor.shape import Shape
 from roll_executor.sizes import size_of, size_of_parts
-from roll_executor.stats import MethodStats, Stats
+from roll_executor.stats import MethodStats, Span, Stats
 from roll_executor.stream import ResultStream
 from roll_executor.watch import watch
 from roll_executor.worker_config import WorkerConfig, restartable
@@ -151,6 +151,10 @@ class Cluster(Shape):
     def stats(self) -> dict[str, MethodStats]:
         """Return counts and seconds by method of the calls made through this object."""
         return self._stats.read()
+
+    def spans(self) -> list[Span]:
+        """Return when the last calls made through this object ran, the oldest first."""
+        return self._stats.spans()
 
     # ---- calls
 

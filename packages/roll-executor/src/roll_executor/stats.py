@@ -1,6 +1,7 @@
 """What a cluster counts of its calls."""
 
 import threading
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -31,12 +32,28 @@ class MethodStats:
         return max(0.0, self.driver_s - self.worker_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """When one call ran."""
+
+    method: str
+    started: float
+    """Seconds since the epoch, by the clock of the worker that began first."""
+    seconds: float
+    """Until the last worker was done."""
+
+
+RECENT = 1000
+"""Calls whose time is kept."""
+
+
 class Stats:
     """Counts of all methods of a cluster; threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._methods: dict[str, MethodStats] = {}
+        self._spans: deque[Span] = deque(maxlen=RECENT)
 
     def add(
         self,
@@ -58,6 +75,15 @@ class Stats:
             entry.count += 1
             entry.driver_s += seconds
             entry.worker_s += max((status.seconds for status in statuses.values()), default=0.0)
+            if statuses:
+                began = min(status.started for status in statuses.values())
+                ended = max(status.started + status.seconds for status in statuses.values())
+                self._spans.append(Span(method=method, started=began, seconds=ended - began))
+
+    def spans(self) -> list[Span]:
+        """Return when the last calls ran, the oldest first."""
+        with self._lock:
+            return list(self._spans)
 
     def read(self) -> dict[str, MethodStats]:
         """Return a copy of the counts by method."""
