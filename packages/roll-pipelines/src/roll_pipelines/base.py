@@ -18,7 +18,8 @@ from roll_pipelines.config.machine import devices_of
 from roll_pipelines.config.worker_config import WorkerConfig
 from roll_pipelines.model_update import ModelUpdatePair
 from roll_pipelines.random_state import load_random_state, save_random_state, seed_everything
-from roll_pipelines.run_directory import RunDirectory
+from roll_pipelines.run_directory import TIMELINE_FILE, RunDirectory
+from roll_pipelines.timeline import Timeline
 from roll_pipelines.tracking import as_number, create_tracker
 from roll_pipelines.worker_state import WorkerState
 from roll_resources import ResourceManager
@@ -73,6 +74,7 @@ class BasePipeline:
         self._checkpoint_clusters: list[Cluster] = []
         self._seconds: dict[str, float] = {}
         self._started = time.perf_counter()
+        self.timeline = Timeline(self.run_directory.root / TIMELINE_FILE)
         moved = self.run_directory.open(pipeline_config, resumed=self.resume_dir is not None)
         if moved is not None:
             logger.warning("an earlier run was moved from %s to %s", self.run_directory.root, moved)
@@ -164,7 +166,9 @@ class BasePipeline:
 
     def steps(self) -> Iterator[int]:
         """Yields the steps that are still to be done; in a resumed run, those after the checkpoint."""
-        yield from range(self.state.step + 1, self.pipeline_config.max_steps)
+        for step in range(self.state.step + 1, self.pipeline_config.max_steps):
+            self.timeline.begin()
+            yield step
 
     def end_step(self, global_step: int, metrics: Mapping[str, float]) -> None:
         """Ends a step: logs its metrics once, moves the state on, and writes a checkpoint when it is due.
@@ -175,12 +179,19 @@ class BasePipeline:
         """
         seconds = {f"time/{name}": value for name, value in self._seconds.items()}
         self._seconds.clear()
+        seconds |= self.timeline.end(global_step, self._known_clusters())
         row = {name: as_number(name, value) for name, value in {**metrics, **seconds}.items()}
         self.state.step = global_step
         self.state.log_history.append({**row, "system/step": global_step})
         if global_step % self.pipeline_config.logging_steps == 0 or self.is_last_step(global_step):
             self.tracker.log(row, step=global_step)
         self.do_checkpoint(global_step)
+
+    def _known_clusters(self) -> list[Cluster]:
+        pairs = [
+            cluster for pair in self._model_update_pairs for cluster in (pair.src_cluster, pair.tgt_cluster)
+        ]
+        return list(dict.fromkeys([*self._clusters, *pairs, *self._checkpoint_clusters]))
 
     def is_last_step(self, global_step: int) -> bool:
         """Returns whether a step is the run's last one."""

@@ -18,6 +18,7 @@ MAIN = (
 """Words of metric names, with what a reader calls them, in the order in which the report shows them."""
 
 HIDDEN = ("step", "system/step")
+NOT_SECONDS = ("per_second", "busy_share")
 WHOLE_STEP = ("step_seconds", "step", "step_total")
 """Names under `time/` of what spans a whole step; the other ones are parts of it."""
 
@@ -79,7 +80,7 @@ def timings(series: Sequence[Series]) -> dict[str, float]:
     means = {
         entry.name.removeprefix("time/"): sum(entry.values) / len(entry.values)
         for entry in series
-        if entry.name.startswith("time/") and "per_second" not in entry.name
+        if entry.name.startswith("time/") and not any(word in entry.name for word in NOT_SECONDS)
     }
     return dict(sorted(means.items(), key=lambda pair: -pair[1]))
 
