@@ -189,7 +189,7 @@ class Cluster(Shape):
         given = kwargs or {}
         bound.check(args, given, cluster=self.name)
         if bound.kind == "generator":
-            return self._stream(bound, args, given)
+            return self._stream(bound, args, given, timeout_s=self._limit(bound.route, timeout_s))
         call = self._run(method, bound.route, args, given, timeout_s=timeout_s)
         return call.result() if blocking else PendingResult(call)
 
@@ -237,13 +237,12 @@ class Cluster(Shape):
         if self._recorder is not None:
             initialized = self._initialized.parts(self._topology) if self._initialized else None
             self._recorder.write(self._workers, header, plan.parts, initialized)
-        limits = (timeout_s, route.timeout_s, self.worker_config.timeout_s)
         call = OpenCall(
             self._workers,
             plan,
             send(self._workers, plan.parts, header),
             method=method,
-            timeout_s=next((limit for limit in limits if limit is not None), None),
+            timeout_s=self._limit(route, timeout_s),
             kill_peers_after_s=self.worker_config.kill_peers_after_s,
             on_end=_ending(self, method, size_of_parts(plan.parts)),
         )
@@ -283,7 +282,13 @@ class Cluster(Shape):
             timeout_s = self.worker_config.start_timeout_s
             mend(self._workers, self._topology, self._initialized, timeout_s=timeout_s)
 
-    def _stream(self, bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ResultStream:
+    def _limit(self, route: Route, timeout_s: float | None) -> float | None:
+        limits = (timeout_s, route.timeout_s, self.worker_config.timeout_s)
+        return next((limit for limit in limits if limit is not None), None)
+
+    def _stream(
+        self, bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any], *, timeout_s: float | None
+    ) -> ResultStream:
         self._check_open()
         plan = plan_call(bound.route, self.topology, args, kwargs)
         header = Header(method=bound.name, clear_cache=bound.route.clear_cache, prefetch=bound.route.prefetch)
@@ -291,7 +296,15 @@ class Cluster(Shape):
         for rank, part in enumerate(plan.parts):
             if part is not None:
                 sources[rank] = self._workers.stream(rank, header, part[0], dict(part[1]))
-        return ResultStream(sources, plan.collecting_ranks, wheres=self.wheres, runtime=self.runtime)
+        return ResultStream(
+            self._workers,
+            sources,
+            plan.collecting_ranks,
+            method=bound.name,
+            timeout_s=timeout_s,
+            kill_peers_after_s=self.worker_config.kill_peers_after_s,
+            runtime=self.runtime,
+        )
 
     def transport(self) -> "ClusterTransport":
         """Return what carries one message to every worker of this cluster; other workers may receive it."""

@@ -237,6 +237,10 @@ class LocalWorkers:
             self._dead.discard(rank)
         return rebuilt
 
+    def surroundings(self) -> list[str]:
+        """Return nothing: workers in this process share nothing worth telling."""
+        return []
+
     def kill(self, ranks: Sequence[int]) -> None:
         """Let these workers answer no more; what a thread runs cannot be ended from outside."""
         self._dead |= set(ranks)

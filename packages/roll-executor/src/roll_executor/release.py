@@ -7,6 +7,7 @@ from roll_executor.errors import CallTimeoutError, Where, WorkerError
 
 if TYPE_CHECKING:
     from roll_executor.pending import OpenCall
+    from roll_executor.workers import Workers
 
 SETTLE_S = 0.3
 """Seconds in which peers that are about to end or to fail themselves may do so."""
@@ -55,6 +56,7 @@ def timed_out(call: "OpenCall") -> CallTimeoutError:
     answered = [rank for rank, outcome in outcomes.items() if outcome is not None]
     replies = call.workers.control(late, "stacks", CONTROL_S)
     lines = [_describe(call.workers.wheres[rank], replies.get(rank)) for rank in late]
+    lines += call.workers.surroundings()
     where = call.workers.wheres[late[0] if late else 0]
     error = CallTimeoutError(
         f"{where.cluster}.{call.method} was not answered by all ranks within {call.timeout_s:g} s "
@@ -67,6 +69,24 @@ def timed_out(call: "OpenCall") -> CallTimeoutError:
     )
     notes = _release(call, late)
     return CallTimeoutError(error.message, where=error.where, notes=(*error.notes, *notes))
+
+
+def release_stream(workers: "Workers", ranks: list[int], method: str, kill_after_s: float | None) -> None:
+    """Tell the ranks that still run a generator method to leave it, and kill those that do not."""
+    workers.control(ranks, "abort", CONTROL_S)
+    if kill_after_s is None:
+        return
+    deadline = time.monotonic() + kill_after_s
+    running = ranks
+    while running and time.monotonic() < deadline:
+        replies = workers.control(running, "status", CONTROL_S)
+        running = [
+            rank
+            for rank, reply in replies.items()
+            if any(name == method for name, _ in reply.get("running", []))
+        ]
+        time.sleep(0.05)
+    workers.kill(running)
 
 
 def _describe(where: Where, reply: dict[str, Any] | None) -> str:  # Any: JSON

@@ -2,33 +2,49 @@
 
 import queue
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from roll_executor.errors import Where
+from roll_executor.errors import CallTimeoutError
+from roll_executor.release import release_stream
+from roll_executor.workers import Workers
 
 
 class ResultStream:
     """Yields what the collecting ranks of a generator method yield, in the order in which it comes.
 
+    When a rank fails, the others are released as after any failed call.
+
     Args:
+        workers: who runs it.
         sources: by rank, an iterator of references.
         collecting: ranks whose items are yielded; the others are only waited for.
-        wheres: node and process of every rank.
+        method: its name.
+        timeout_s: seconds from now until the last item must have come.
+        kill_peers_after_s: see ``WorkerConfig``.
         runtime: which references they are.
     """
 
     def __init__(
         self,
+        workers: Workers,
         sources: Mapping[int, Iterator[Any]],  # Any: each runtime's own kind of reference
         collecting: Sequence[int],
         *,
-        wheres: Sequence[Where],
+        method: str,
+        timeout_s: float | None,
+        kill_peers_after_s: float | None,
         runtime: str,
     ) -> None:
+        self._workers = workers
         self._sources = dict(sources)
         self._collecting = frozenset(collecting)
-        self._wheres = wheres
+        self._method = method
+        self._timeout_s = timeout_s
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._kill_peers_after_s = kill_peers_after_s
         self._runtime = runtime
 
     def __iter__(self) -> Iterator[Any]:  # Any: items of the user's own generator
@@ -39,23 +55,42 @@ class ResultStream:
 
         Raises:
             WorkerError: if a rank fails, after the items that came before.
+            CallTimeoutError: if the last item has not come in time.
         """
-        if len(self._sources) == 1:
+        if len(self._sources) == 1 and self._deadline is None:
             ((rank, source),) = self._sources.items()
             yield from ((rank, self._value(rank, item)) for item in self._guarded(rank, source))
             return
         items: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
         for rank, source in self._sources.items():
             threading.Thread(target=self._pump, args=(rank, source, items), daemon=True).start()
-        running = len(self._sources)
+        running = set(self._sources)
         while running:
-            rank, item, error = items.get()
+            rank, item, error = self._next(items, running)
             if error is not None:
+                release_stream(
+                    self._workers, sorted(running - {rank}), self._method, self._kill_peers_after_s
+                )
                 raise error
             if item is _END:
-                running -= 1
+                running.discard(rank)
             elif rank in self._collecting:
                 yield rank, item
+
+    def _next(
+        self, items: "queue.SimpleQueue[tuple[int, Any, BaseException | None]]", running: set[int]
+    ) -> tuple[int, Any, BaseException | None]:  # Any: items of the user's own generator
+        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        try:
+            return items.get(timeout=left)
+        except queue.Empty:
+            where = replace(self._workers.wheres[min(running)], method=self._method)
+            late = CallTimeoutError(
+                f"{where.cluster}.{self._method}: ranks {sorted(running)} had not yielded their last item "
+                f"within {self._timeout_s:g} s (timeout_s); raise it, or look at what they wait for",
+                where=where,
+            )
+            return -1, None, late
 
     def _pump(self, rank: int, source: Iterator[Any], items: "queue.SimpleQueue[Any]") -> None:
         try:
@@ -74,13 +109,13 @@ class ResultStream:
                 raise
             from roll_executor.on_ray import translate
 
-            raise translate(error, self._wheres[rank]) from None
+            raise translate(error, replace(self._workers.wheres[rank], method=self._method)) from None
 
     def _value(self, rank: int, reference: Any) -> Any:  # Any: see __init__
         if self._runtime == "ray":
             from roll_executor.on_ray import fetch
 
-            return fetch(reference, self._wheres[rank])
+            return fetch(reference, replace(self._workers.wheres[rank], method=self._method))
         return reference.result()
 
 

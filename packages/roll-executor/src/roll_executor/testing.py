@@ -116,9 +116,14 @@ class ContractWorker(Worker):
                 time.sleep(0.02)
 
     @register(dispatch_mode=Dispatch.DP_MP_COMPUTE, clear_cache=False)
-    def count(self, rows: list[int]) -> Iterator[int]:
-        """Yield the rows one by one."""
-        yield from rows
+    def count(self, rows: list[int], hang_at: int = -1, fail_at: int = -1) -> Iterator[int]:
+        """Yield the rows one by one; hang before one, fail before another."""
+        for row in rows:
+            if row == hang_at:
+                time.sleep(20)
+            if row == fail_at:
+                raise ValueError(f"told to fail before {row}")
+            yield row
 
     def plain(self, value: int) -> int:
         """Return the value plus the rank; not registered."""
@@ -286,6 +291,22 @@ def check_streams_yield_in_order(manager: Manager) -> None:
             for rank, item in cluster.count([1, 2, 3, 4]).by_rank():
                 by_rank.setdefault(rank, []).append(item)
             assert by_rank == {0: [1, 2], 1: [3, 4]}
+
+
+def check_streams_that_fail_or_are_late_are_told(manager: Manager) -> None:
+    """A generator method that raises on one rank, or is late, ends the stream with one error."""
+    with _open(manager, kill_peers_after_s=0.5) as cluster:
+        got: list[int] = []
+        began = time.monotonic()
+        error = _raised(
+            WorkerRaisedError, lambda: got.extend(cluster.count([1, 2, 3, 4], hang_at=2, fail_at=4))
+        )
+        assert time.monotonic() - began < 10
+        assert (error.rank, error.method) == (1, "count")
+        assert "told to fail before 4" in str(error)
+    with _open(manager, kill_peers_after_s=0.5) as cluster:
+        late = _raised(CallTimeoutError, lambda: list(cluster.count([1, 2], hang_at=2, timeout_s=0.5)))
+        assert late.rank == 1
 
 
 def check_coroutines_overlap(manager: Manager) -> None:

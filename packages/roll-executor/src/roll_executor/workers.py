@@ -123,6 +123,10 @@ class Workers(Protocol):
         """Return how every worker is, whatever it does."""
         ...
 
+    def surroundings(self) -> list[str]:
+        """Return lines about what the workers share, such as the object store, for errors of late calls."""
+        ...
+
     def kill(self, ranks: Sequence[int]) -> None:
         """End these workers at once."""
         ...

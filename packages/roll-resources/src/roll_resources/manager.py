@@ -3,7 +3,7 @@
 import logging
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Literal, Protocol
 
@@ -42,6 +42,10 @@ class Backend(Protocol):
         """Reserve the places of one role."""
         ...
 
+    def run_on_nodes(self, function: Callable[..., object], *args: object) -> list[object]:
+        """Run a function once on each node."""
+        ...
+
     def close(self) -> None:
         """Give everything back; doing it twice does nothing."""
         ...
@@ -72,6 +76,8 @@ class ResourceManager:
             None: half of the node's, at least one. CPU workers reserve theirs apart.
         namespace: Ray namespace of the actors; None: one that nobody else has.
         timeout_s: longest wait for Ray to start and for a reservation to be granted.
+        runtime_env: code and packages that the workers' processes are given, in Ray's own words
+            (``working_dir``, ``py_modules``, ``pip``, ``env_vars``); None: what the driver has.
 
     Raises:
         PlanError: if a count is impossible.
@@ -92,6 +98,7 @@ class ResourceManager:
         num_cpus_per_node: float | None = None,
         namespace: str | None = None,
         timeout_s: float = 120.0,
+        runtime_env: Mapping[str, object] | None = None,
     ) -> None:
         if num_nodes is not None and num_nodes < 1:
             raise PlanError(f"num_nodes is {num_nodes}; a run needs at least one node")
@@ -106,6 +113,7 @@ class ResourceManager:
         self.address = address
         self.namespace = namespace
         self.timeout_s = timeout_s
+        self.runtime_env = runtime_env
         self._backend: Backend | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -157,6 +165,7 @@ class ResourceManager:
             address=self.address,
             namespace=self.namespace,
             timeout_s=self.timeout_s,
+            runtime_env=self.runtime_env,
         )
 
     def allocate(self, request: RoleRequest) -> Allocation:
@@ -174,6 +183,19 @@ class ResourceManager:
         if self._backend is None:
             return LocalAllocation(placements)
         return self._backend.allocate(placements)
+
+    def run_on_nodes(self, function: Callable[..., object], *args: object) -> list[object]:
+        """Run a function once on each node of the run, at the same time; return the results in node order.
+
+        It is how a model is prepared once per node before the workers there open it; in the local runtime the
+        function runs once, here.
+
+        Example:
+            >>> ResourceManager(runtime="local").run_on_nodes(abs, -3)
+            [3]
+        """
+        self.start()
+        return [function(*args)] if self._backend is None else self._backend.run_on_nodes(function, *args)
 
     def close(self) -> None:
         """Give back what was reserved, and stop Ray if this manager started it; twice does nothing."""

@@ -15,6 +15,7 @@ from roll_executor.on_ray.facts import Facts, end_process
 from roll_executor.on_ray.failures import translate
 from roll_executor.on_ray.logs import last_lines
 from roll_executor.workers import Health, Outcome, Ticket
+from roll_resources.on_ray import available_per_node
 
 if TYPE_CHECKING:
     from roll_executor.on_ray.launch import Starter
@@ -168,6 +169,18 @@ class RayWorkers:
         if rebuilt:
             self._starter.build(rebuilt, cold=True)
         return rebuilt
+
+    def surroundings(self) -> list[str]:
+        """Return how full the object stores of the workers' nodes are."""
+        total = {node["NodeID"]: node["Resources"] for node in ray.nodes()}  # type: ignore[no-untyped-call]  # Ray's own
+        free = available_per_node()
+        lines = []
+        for node_id in dict.fromkeys(facts.node_id for facts in self.facts):
+            size = total.get(node_id, {}).get("object_store_memory", 0.0)
+            left = free.get(node_id, {}).get("object_store_memory", 0.0)
+            used = f"{(size - left) / 1e6:.0f} of {size / 1e6:.0f} MB"
+            lines.append(f"The object store of node {node_id[:6]} has {used} in use.")
+        return lines
 
     def kill(self, ranks: Sequence[int]) -> None:
         """End these workers at once; Ray starts them again when the role allows it."""

@@ -3,22 +3,19 @@
 import logging
 import threading
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from roll_resources.errors import ManagerClosedError, ReservationTimeoutError
+from roll_resources.errors import ManagerClosedError, ReservationError, ReservationTimeoutError
 from roll_resources.on_ray.connect import connect, disconnect
 from roll_resources.on_ray.nodes import RayNode, choose_nodes
 from roll_resources.on_ray.shortage import explain_shortage
 from roll_resources.plan import Placement
 from roll_resources.pool import DevicePool
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +36,8 @@ class RaySlot:
     """Ids of its devices on its own node as Ray numbers them, in mapping order."""
     accelerator: str | None
     """The Ray resource that counts its devices; None on the CPU."""
+    runtime_env: Mapping[str, object] | None = None
+    """Code and packages that the worker's process is given."""
 
     def actor_options(self) -> dict[str, object]:
         """Return the options with which the worker's actor is created."""
@@ -55,16 +54,18 @@ class RaySlot:
             resources[self.accelerator] = DEVICE_SHARE
         if resources:
             options["resources"] = resources
+        if self.runtime_env:
+            options["runtime_env"] = dict(self.runtime_env)
         return options
 
 
 class RayAllocation:
     """Places of one role on Ray."""
 
-    def __init__(self, slots: tuple[RaySlot, ...], own_group: PlacementGroup | None, namespace: str) -> None:
+    def __init__(self, slots: tuple[RaySlot, ...], *, namespace: str, give_back: Callable[[], None]) -> None:
         self.slots = slots
         self.namespace = namespace
-        self._own_group = own_group
+        self._give_back: Callable[[], None] | None = give_back
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -72,10 +73,10 @@ class RayAllocation:
         return tuple(slot.placement for slot in self.slots)
 
     def release(self) -> None:
-        """Remove the role's own placement group; the devices belong to the manager and stay with it."""
-        group, self._own_group = self._own_group, None
-        if group is not None and ray.is_initialized():
-            remove_placement_group(group)
+        """Give back what is the role's own; the devices belong to the manager and stay with it."""
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()
 
 
 class RayBackend:
@@ -100,6 +101,8 @@ class RayBackend:
         self._groups: list[PlacementGroup] = []
         self._device_group: PlacementGroup | None = None
         self._device_ids: list[tuple[int, ...]] = []
+        self._cpus_left: list[float] = []
+        self.runtime_env: Mapping[str, object] | None = None
         self._closed = False
 
     @classmethod
@@ -112,6 +115,7 @@ class RayBackend:
         address: str | None,
         namespace: str | None,
         timeout_s: float,
+        runtime_env: Mapping[str, object] | None = None,
     ) -> "RayBackend":
         """Connect to Ray and find the nodes; reserve nothing yet."""
         namespace = namespace or f"roll-{uuid.uuid4().hex[:12]}"
@@ -121,13 +125,15 @@ class RayBackend:
         except BaseException:
             disconnect()
             raise
-        return cls(
+        backend = cls(
             nodes=nodes,
             gpus_per_node=gpus_per_node,
             cpus_per_node=cpus_per_node,
             namespace=namespace,
             timeout_s=timeout_s,
         )
+        backend.runtime_env = runtime_env
+        return backend
 
     def allocate(self, placements: tuple[Placement, ...]) -> RayAllocation:
         """Reserve the places of one role."""
@@ -141,16 +147,54 @@ class RayBackend:
             self._slot(place, group=group, bundle=index, visible_ids=())
             for index, place in enumerate(placements)
         )
-        return RayAllocation(slots, group, self.namespace)
+        return RayAllocation(slots, namespace=self.namespace, give_back=lambda: self._remove(group))
 
     def _allocate_devices(self, placements: tuple[Placement, ...]) -> RayAllocation:
         group = self._ensure_device_group()
+        self._take_cpus(placements)
         slots = []
         for place in placements:
             ids = self._device_ids[place.node]
             own = tuple(ids[device.local_id] for device in place.devices if device.node == place.node)
             slots.append(self._slot(place, group=group, bundle=place.node, visible_ids=own))
-        return RayAllocation(tuple(slots), None, self.namespace)
+        return RayAllocation(
+            tuple(slots), namespace=self.namespace, give_back=lambda: self._return_cpus(placements)
+        )
+
+    def _take_cpus(self, placements: tuple[Placement, ...]) -> None:
+        """Book the workers' CPUs in the share that stands beside the devices of their nodes."""
+        role = placements[0].role
+        if placements[0].resources:
+            raise ReservationError(
+                f"{role} asks for devices and for custom resources {sorted(placements[0].resources)}; "
+                "a role on devices cannot reserve others: leave them out, or give them to a role on the CPU"
+            )
+        with self._lock:
+            wanted = [
+                sum(p.num_cpus for p in placements if p.node == node) for node in range(len(self.nodes))
+            ]
+            short = [node for node, cpus in enumerate(wanted) if cpus > self._cpus_left[node] + 1e-6]
+            if short:
+                told = ", ".join(
+                    f"{self.nodes[node].spec.name}: {wanted[node]:g} wanted, {self._cpus_left[node]:g} left"
+                    for node in short
+                )
+                raise ReservationError(
+                    f"{role} asks for more CPUs than are left beside the devices ({told}); lower "
+                    "num_cpus_per_worker, or give the ResourceManager a larger num_cpus_per_node"
+                )
+            self._cpus_left = [left - cpus for left, cpus in zip(self._cpus_left, wanted, strict=True)]
+
+    def _return_cpus(self, placements: tuple[Placement, ...]) -> None:
+        with self._lock:
+            for place in placements:
+                self._cpus_left[place.node] += place.num_cpus
+
+    def _remove(self, group: PlacementGroup) -> None:
+        if ray.is_initialized():
+            remove_placement_group(group)
+        with self._lock:
+            self._groups = [held for held in self._groups if held is not group]
 
     def _slot(
         self, place: Placement, *, group: PlacementGroup, bundle: int, visible_ids: tuple[int, ...]
@@ -164,24 +208,34 @@ class RayBackend:
             bundle=bundle,
             visible_ids=visible_ids,
             accelerator=node.accelerator if place.devices else None,
+            runtime_env=self.runtime_env,
         )
 
     def _ensure_device_group(self) -> PlacementGroup:
         with self._lock:
             if self._device_group is None:
-                bundles = []
-                for node in self.nodes:
-                    cpus = self._cpus_per_node
-                    if cpus is None:
-                        cpus = max(1.0, (node.spec.cpus or 0.0) // 2)
-                    bundles.append({node.accelerator or "GPU": float(self._gpus_per_node), "CPU": cpus})
+                cpus = [
+                    max(1.0, (node.spec.cpus or 0.0) // 2)
+                    if self._cpus_per_node is None
+                    else self._cpus_per_node
+                    for node in self.nodes
+                ]
+                bundles = [
+                    {node.accelerator or "GPU": float(self._gpus_per_node), "CPU": share}
+                    for node, share in zip(self.nodes, cpus, strict=True)
+                ]
                 group = self._reserve(bundles, range(len(self.nodes)), "devices")
-                self._device_ids = assigned_devices(group, self.nodes, self._gpus_per_node, self.timeout_s)
-                self._device_group = group
+                try:
+                    ids = assigned_devices(group, self.nodes, self._gpus_per_node, self.timeout_s)
+                except BaseException:
+                    self._groups.remove(group)
+                    remove_placement_group(group)
+                    raise
+                self._device_ids, self._cpus_left, self._device_group = ids, cpus, group
             return self._device_group
 
     def _reserve(
-        self, bundles: "Sequence[dict[str, float]]", homes: "Sequence[int]", what: str
+        self, bundles: Sequence[dict[str, float]], homes: Sequence[int], what: str
     ) -> PlacementGroup:
         bundles = [{name: amount for name, amount in bundle.items() if amount > 0} for bundle in bundles]
         bundles = [bundle or {"CPU": 0.001} for bundle in bundles]
@@ -201,6 +255,18 @@ class RayBackend:
         self._groups.append(group)
         return group
 
+    def run_on_nodes(self, function: Callable[..., object], *args: object) -> list[object]:
+        """Run a function once on each node of the run, at the same time; return the results in node order."""
+        calls = []
+        for node in self.nodes:
+            affinity = NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False)
+            options: dict[str, object] = {"num_cpus": 0, "scheduling_strategy": affinity, "max_retries": 0}
+            if self.runtime_env:
+                options["runtime_env"] = dict(self.runtime_env)
+            calls.append(ray.remote(function).options(**options).remote(*args))
+        found: list[object] = ray.get(calls)
+        return found
+
     def close(self) -> None:
         """Remove every placement group and leave Ray; doing it twice does nothing."""
         if self._closed:
@@ -214,7 +280,7 @@ class RayBackend:
 
 
 def assigned_devices(
-    group: PlacementGroup, nodes: "Sequence[RayNode]", gpus_per_node: int, timeout_s: float
+    group: PlacementGroup, nodes: Sequence[RayNode], gpus_per_node: int, timeout_s: float
 ) -> list[tuple[int, ...]]:
     """Return, per node, the ids of the devices that Ray gave to the group's bundle there, ascending."""
     probes = []
