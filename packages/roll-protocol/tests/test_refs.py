@@ -6,17 +6,21 @@ import pytest
 import torch
 
 from roll_protocol import DataProto, UnresolvedReferenceError, register_ref_resolver
-from roll_protocol.refs import _REGISTERED
 
 
 class Ref:
-    """A reference of some library."""
+    """A reference of a library that has a resolver."""
 
     def __init__(self, value: object) -> None:
         self.value = value
 
 
+class Stranger(Ref):
+    """A reference that nobody resolves."""
+
+
 Ref.__module__ = "some_library.refs"
+Stranger.__module__ = "strange_library.refs"
 calls: list[tuple[int, float | None]] = []
 
 
@@ -25,9 +29,9 @@ def resolve(refs: Sequence[object], *, timeout_s: float | None) -> list[object]:
     return [ref.value for ref in refs if isinstance(ref, Ref)]
 
 
-@pytest.fixture
-def resolver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_REGISTERED, "some_library", resolve)
+@pytest.fixture(autouse=True)
+def resolver() -> None:
+    register_ref_resolver("some_library", resolve)
     calls.clear()
 
 
@@ -35,7 +39,6 @@ def make_batch(*values: int) -> DataProto:
     return DataProto.from_single_dict({"x": torch.tensor(values)})
 
 
-@pytest.mark.usefixtures("resolver")
 def test_references_and_batches_are_joined_in_order_with_one_call_of_the_resolver() -> None:
     refs = [Ref(make_batch(1)), make_batch(2), Ref(make_batch(3, 4))]
     assert DataProto.materialize_concat(refs, timeout_s=5) == make_batch(1, 2, 3, 4)
@@ -49,21 +52,14 @@ def test_batches_need_no_resolver() -> None:
     assert DataProto.materialize_concat([]) == DataProto()
 
 
-@pytest.mark.usefixtures("resolver")
 def test_a_reference_to_something_else_is_an_error() -> None:
     with pytest.raises(UnresolvedReferenceError, match="reference 1 of 2 stands for a dict"):
         DataProto.materialize_concat([Ref(make_batch(1)), Ref({"loss": 1})])
 
 
 def test_a_reference_that_nobody_knows_is_an_error_with_a_way_out() -> None:
-    with pytest.raises(
-        UnresolvedReferenceError, match=r"some_library.refs.Ref.*register_ref_resolver\('some_library'"
-    ):
-        DataProto.materialize_concat([Ref(1)])
-
-
-def test_a_resolver_can_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(_REGISTERED, "some_library", raising=False)
-    register_ref_resolver("some_library", resolve)
-    assert DataProto.materialize_concat([Ref(make_batch(1))]) == make_batch(1)
-    monkeypatch.delitem(_REGISTERED, "some_library")
+    way_out = r"strange_library.refs.Stranger.*register_ref_resolver\('strange_library'"
+    with pytest.raises(UnresolvedReferenceError, match=way_out):
+        DataProto.materialize_concat([Stranger(1)])
+    with pytest.raises(UnresolvedReferenceError, match=way_out):
+        DataProto.materialize_concat([make_batch(1), Ref(make_batch(2)), Stranger(1)])
