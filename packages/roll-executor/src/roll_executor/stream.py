@@ -103,7 +103,8 @@ class ResultStream:
 
     def _guarded(self, rank: int, source: Iterator[Any]) -> Iterator[Any]:
         try:
-            yield from source
+            for item in source:  # noqa: UP028  # Ray's generators cannot be closed, as "yield from" would do
+                yield item
         except Exception as error:
             if self._runtime != "ray":
                 raise
