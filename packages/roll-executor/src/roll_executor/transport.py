@@ -36,6 +36,10 @@ class ClusterTransport:
         self._workers = workers
         self.world_size = world_size
 
+    def __deepcopy__(self, memo: object) -> "ClusterTransport":
+        """Return the transport itself: a worker in this process reaches the same workers."""
+        return self
+
     def send(self, method: str, payload: object = None) -> Answer:
         """Call ``method(payload)`` on every worker, or ``method()`` when there is no payload.
 
