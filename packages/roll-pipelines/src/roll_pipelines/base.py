@@ -59,7 +59,7 @@ class BasePipeline:
         """
         check_config(pipeline_config)
         self.pipeline_config = pipeline_config
-        self.run_directory = RunDirectory(pipeline_config.run_dir)
+        self.run_directory = RunDirectory(pipeline_config.run_dir.absolute())
         classes = {"pipeline_cls": type(self), "config_cls": type(pipeline_config)}
         self.run_directory.launcher = {key: to_container(cls) for key, cls in classes.items()}
         self.checkpoint_store = CheckpointStore(
