@@ -164,6 +164,11 @@ def test_a_topology_with_experts_prints_their_column() -> None:
     assert lines[4] == "    2    2    0    0    0    2  *"
 
 
+def test_two_experts_are_enough_to_print_their_column() -> None:
+    assert " ep " in str(Topology.from_sizes(2, ep=2))
+    assert " ep " not in str(Topology.from_sizes(2))
+
+
 def test_a_topology_of_one_rank_prints_no_sizes() -> None:
     assert repr(Topology.data_parallel(1)) == "<Topology of 1 rank(s)>"
 
@@ -201,6 +206,42 @@ def test_from_sizes_refuses_sizes_that_do_not_fit_and_says_what_would(
         Topology.from_sizes(**sizes)  # type: ignore[arg-type]  # order is a string
 
     assert sentence in str(caught.value)
+
+
+def test_the_way_out_of_wrong_sizes_and_orders_is_told_in_full() -> None:
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_sizes(6, tp=4)
+    assert str(caught.value) == (
+        "world_size 6 is not a multiple of tp 4 x pp 1 x cp 1 = 4; use a multiple, such as 8"
+    )
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_sizes(6, order="dp")
+    assert str(caught.value) == (
+        "order 'dp' does not name each of dp, tp, pp, cp once; write them from fastest to slowest, joined by '-', "
+        "such as 'tp-cp-dp-pp'"
+    )
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_sizes(0)
+    assert str(caught.value) == (
+        "sizes are 1 or more, not {'world_size': 0}; leave out an axis that is not parallel"
+    )
+
+
+def test_expert_ranks_count_through_dp_and_cp_in_the_order_of_the_axes() -> None:
+    plain = Topology.from_sizes(6, cp=2, ep=3)  # shard = cp + 2 dp
+    turned = Topology.from_sizes(6, cp=2, ep=3, order="tp-dp-cp-pp")  # shard = dp + 3 cp
+
+    assert [(i.cp_rank, i.dp_rank, i.ep_rank) for i in plain] == [
+        (0, 0, 0),
+        (1, 0, 1),
+        (0, 1, 2),
+        (1, 1, 0),
+        (0, 2, 1),
+        (1, 2, 2),
+    ]
+    assert [i.ep_rank for i in turned] == [0, 1, 2, 0, 1, 2]
+    slow = Topology.from_sizes(8, cp=2, ep=2, order="cp-dp-ep-tp-pp")
+    assert [i.ep_rank for i in slow] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_rank_at_takes_axes_that_are_not_named_as_zero() -> None:
@@ -242,6 +283,12 @@ def test_a_negative_rank_is_outside() -> None:
     ranks = [RankInfo.data_parallel(rank=0, world_size=2), RankInfo.data_parallel(rank=1, world_size=2)]
 
     assert "rank -1 is outside of 0 to 1" in broken([ranks[0], ranks[1].replace(rank=-1)])
+
+
+def test_the_first_rank_beyond_the_last_one_is_outside() -> None:
+    ranks = [RankInfo.data_parallel(rank=rank, world_size=2) for rank in range(2)]
+
+    assert "rank 2 is outside of 0 to 1" in broken([ranks[0], ranks[1].replace(rank=2)])
 
 
 def test_sizes_on_which_ranks_disagree_are_named_with_who_says_what() -> None:

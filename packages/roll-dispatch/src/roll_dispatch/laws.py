@@ -66,13 +66,13 @@ def _ranges(ranks: Sequence[RankInfo]) -> Iterator[str]:
 
 
 def _places(ranks: Sequence[RankInfo]) -> Iterator[str]:
-    standing: dict[tuple[int, ...], list[int]] = {}
+    standing: dict[tuple[int, ...], list[RankInfo]] = {}
     for info in ranks:
-        standing.setdefault(place(info), []).append(info.rank)
-    for at, who in sorted(standing.items()):
+        standing.setdefault(place(info), []).append(info)
+    for _, who in sorted(standing.items(), key=lambda item: item[0]):
         if len(who) > 1:
-            spelled = ", ".join(f"{axis}={where}" for axis, where in zip(AXES, at, strict=True))
-            yield f"ranks {_some(who)} all stand at {spelled}"
+            spelled = ", ".join(f"{axis}={coordinate(who[0], axis)}" for axis in AXES)
+            yield f"ranks {_some([info.rank for info in who])} all stand at {spelled}"
 
 
 def _answers(ranks: Sequence[RankInfo]) -> Iterator[str]:

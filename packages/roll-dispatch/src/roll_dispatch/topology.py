@@ -213,13 +213,12 @@ def _count(
     world_size: int, *, sizes: dict[str, int], ep: int, axes: list[str], slow_experts: bool
 ) -> Iterator[RankInfo]:
     replicas = sizes["dp"] * sizes["cp"] // ep
+    fast, slow = (axis for axis in axes if axis in ("dp", "cp"))  # the two that expert ranks lie over
     for rank in range(world_size):
-        at, rest, shard, stride = {}, rank, 0, 1
+        at, rest = {}, rank
         for axis in axes:
             rest, at[axis] = divmod(rest, sizes[axis])
-            if axis in ("dp", "cp"):
-                shard += at[axis] * stride
-                stride *= sizes[axis]
+        shard = at[fast] + sizes[fast] * at[slow]
         yield RankInfo(
             rank=rank,
             world_size=world_size,
