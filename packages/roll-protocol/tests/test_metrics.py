@@ -122,6 +122,15 @@ def test_a_new_value_in_one_part_is_a_new_emission_and_reaches_no_sister() -> No
     assert joined(one, two) == {"a": [5.0, 1.0], "b": [2.0]}
 
 
+@pytest.mark.parametrize("writer", [0, 1])
+def test_a_new_value_in_one_part_leaves_the_identity_of_the_old_one_with_the_batch(writer: int) -> None:
+    batch = DataProto.from_single_dict({"x": torch.arange(2)}, {"metrics": {"a": 1.0}})
+    parts = batch.chunk(2)
+    parts[writer].meta_info["metrics"]["a"] = 5.0
+    del parts[writer].meta_info["metrics"]["a"]
+    assert joined(*parts, *batch.chunk(2)) == {"a": [1.0]}
+
+
 def test_the_same_value_written_again_is_a_new_emission() -> None:
     one, two = DataProto.from_single_dict({"x": torch.arange(2)}, {"metrics": {"a": 1.0}}).chunk(2)
     one.meta_info["metrics"]["a"] = 1.0

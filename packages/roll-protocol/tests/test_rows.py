@@ -166,6 +166,16 @@ def test_new_row_ids_differ_between_batches() -> None:
     assert len({*one.row_ids.tolist(), *two.row_ids.tolist()}) == 100
 
 
+def test_row_ids_and_marks_that_were_read_cannot_change_other_parts() -> None:
+    batch = make_batch(rows=3).with_row_ids([1, 2, 3]).pad_to_divisor(2)
+    batch.is_pad[0] = True
+    assert batch.is_pad.tolist() == [False, False, False, True]
+    ids = make_batch(rows=3).with_row_ids([1, 2, 3]).row_ids
+    assert ids is not None
+    with pytest.raises(ValueError, match="read-only"):
+        ids[0] = 9
+
+
 def test_row_ids_of_another_length_are_refused() -> None:
     with pytest.raises(RowMismatchError, match="row_ids are 3 integers or strings"):
         make_batch(rows=3).with_row_ids([1, 2])

@@ -315,7 +315,7 @@ class Frame:
     def is_pad(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which rows were added by ``pad_to_divisor``, bool of shape [rows]."""
         self._sync()
-        return np.zeros(self._rows, dtype=bool) if self._is_pad is None else self._is_pad
+        return np.zeros(self._rows, dtype=bool) if self._is_pad is None else self._is_pad.copy()
 
     def _part_meta(self) -> dict[str, Any]:  # see _meta
         """Return the meta data that a part gets: a shallow copy, in which each metric knows which emission
@@ -324,7 +324,7 @@ class Frame:
         metrics = meta.get(METRICS)
         if isinstance(metrics, dict) and metrics:
             mine = stamped(metrics, self._stamps)
-            self._stamps = mine.stamps
+            self._stamps = dict(mine.stamps)  # of its own: what the part writes is its own emission
             meta[METRICS] = mine
         return meta
 
@@ -354,4 +354,5 @@ def checked_ids(value: object, rows: int) -> Array:
             f"row_ids are {rows} integers or strings, one a row, not {ids.dtype} of shape {ids.shape}; "
             "with_row_ids() makes new ones"
         )
+    ids.flags.writeable = False  # parts share it
     return ids
