@@ -1,6 +1,7 @@
 """A broadcast group of its own for weights, apart from the groups in which engines compute."""
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,25 @@ from roll_strategies.memory import Bytes
 from roll_strategies.weights.manifest import Bucket, CollectiveGroup
 from roll_strategies.weights.transport import Answer, Transport
 
+PIECE_BYTES = 4 * 1024 * 1024
+"""Bytes of one collective call."""
+
+
+class Arriving:
+    """Bytes of a bucket that may still be travelling."""
+
+    def __init__(self, space: torch.Tensor, works: Sequence[dist.Work]) -> None:
+        self._space, self._works = space, list(works)
+        self._arrived = 0
+
+    def until(self, end: int) -> Bytes:
+        """Returns all bytes; those before `end` have arrived."""
+        while self._arrived * PIECE_BYTES < end:
+            self._works[self._arrived].wait()
+            self._arrived += 1
+        array: Bytes = self._space.cpu().numpy()
+        return array
+
 
 class GroupMember:
     """One end of a broadcast group: rank 0 sends, the others receive."""
@@ -23,6 +43,7 @@ class GroupMember:
         self._backend = backend
         self._device = device
         self._name = name
+        self._space: torch.Tensor | None = None
 
     @classmethod
     def join(
@@ -63,22 +84,24 @@ class GroupMember:
             f"weights cannot be broadcast over {group.backend!r}; use gloo, nccl or the object store"
         )
 
-    def broadcast(self, data: Bytes) -> dist.Work:
-        """Starts sending bytes to every other member; the bytes must stay as they are until the work is
-        done."""
-        options = dist.BroadcastOptions()
-        options.rootRank = 0
-        work: dist.Work = self._backend.broadcast([torch.from_numpy(data).to(self._device)], options)
-        return work
+    def broadcast(self, data: Bytes) -> list[dist.Work]:
+        """Starts sending bytes to every other member; they must stay as they are until all works are done."""
+        return self._start(torch.from_numpy(data).to(self._device))
 
-    def receive(self, num_bytes: int) -> Bytes:
-        """Returns the next bytes that the sender broadcasts."""
+    def receive(self, num_bytes: int) -> "Arriving":
+        """Returns the next bytes that the sender broadcasts, on their way; they stay until the next call."""
+        if self._space is None or len(self._space) < num_bytes:
+            self._space = torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
+        space = self._space[:num_bytes]
+        return Arriving(space, self._start(space))
+
+    def _start(self, data: torch.Tensor) -> list[dist.Work]:
+        """Starts one broadcast per piece, so that the first ones can be used while the last are
+        travelling."""
         options = dist.BroadcastOptions()
         options.rootRank = 0
-        data = torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
-        self._backend.broadcast([data], options).wait()
-        array: Bytes = data.cpu().numpy().astype(np.uint8, copy=False)
-        return array
+        pieces = torch.split(data, PIECE_BYTES)
+        return [self._backend.broadcast([piece], options) for piece in pieces]
 
     def close(self) -> None:
         """Leaves the group."""
@@ -89,16 +112,17 @@ class _Broadcasting:
     """The answers to a bucket whose bytes travel beside the message."""
 
     def __init__(
-        self, transport: "BroadcastTransport", control: Answer, work: dist.Work, data: object
+        self, transport: "BroadcastTransport", control: Answer, works: Sequence[dist.Work], data: object
     ) -> None:
-        self._transport, self._control, self._work = transport, control, work
+        self._transport, self._control, self._works = transport, control, works
         self._data = data  # the bytes have to live until the work is done
 
     def result(self, timeout_s: float | None = None) -> list[object]:
         """Returns the targets' answers once the bytes have arrived."""
         try:
             answers = self._control.result(timeout_s)
-            self._work.wait()
+            for work in self._works:
+                work.wait()
         except Exception:
             self._transport.close()
             raise

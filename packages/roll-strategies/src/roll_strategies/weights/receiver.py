@@ -1,7 +1,7 @@
 """The target's side of an update: check what is announced, check what arrives, count what is there."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -52,8 +52,12 @@ class WeightReceiver:
         self._digests, self._num_bytes = {}, 0
         return manifest.version
 
-    def put(self, bucket: Bucket, data: Bytes) -> int:
+    def put(self, bucket: Bucket, arrived: Callable[[int], Bytes]) -> int:
         """Copies the parameters of a bucket into the model.
+
+        Args:
+            bucket: what it holds.
+            arrived: returns the bucket's bytes once those before a given end are there.
 
         Raises:
             WeightSyncError: no such update is open, or a parameter is unknown, came twice, or arrived
@@ -65,7 +69,8 @@ class WeightReceiver:
             if spec is None or entry.name in self._digests:
                 why = "was not announced" if spec is None else "came twice"
                 raise WeightSyncError(f"{self._where(bucket.version)}: parameter {entry.name!r} {why}")
-            part = data[entry.start : entry.start + entry.num_bytes]
+            end = entry.start + entry.num_bytes
+            part = arrived(end)[entry.start : end]
             found = digest_of(part, mode=self._mode) if len(part) == spec.num_bytes else None
             if found != entry.digest:
                 raise WeightSyncError(

@@ -97,6 +97,7 @@ class _Update:
         self._mode, self._timeout_s = mode, timeout_s
         self._pending: tuple[str, Answer] | None = None
         self._digests: dict[str, int] = {}
+        self._buffers = [np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.uint8)]
         self.problem: str | None = None
         self.cause: Exception | None = None
         self.targets = 0
@@ -109,7 +110,11 @@ class _Update:
     def put(self, index: int, bucket: PlannedBucket, full: list[Tensor]) -> None:
         if self._transport is None or self.problem is not None:
             return
-        data = np.zeros(bucket.num_bytes, dtype=np.uint8)
+        # Two buffers take turns: the other one may still be travelling.
+        space = self._buffers[index % 2]
+        if len(space) < bucket.num_bytes:
+            space = self._buffers[index % 2] = np.empty(bucket.num_bytes, dtype=np.uint8)
+        data = space[: bucket.num_bytes]
         entries = []
         for spec, start, tensor in zip(bucket.specs, bucket.starts, full, strict=True):
             part = data[start : start + spec.num_bytes]

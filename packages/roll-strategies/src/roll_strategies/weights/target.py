@@ -38,14 +38,14 @@ class UpdateTarget:
 
     def update_parameter_in_bucket(self, bucket: Bucket) -> int:
         """Takes one bucket, from the message or from its group."""
-        data = bucket.data
-        if bucket.group is not None:
-            member = self._groups.get(bucket.group)
-            if member is None:
-                raise WeightSyncError(f"target rank {self._rank} never joined the group {bucket.group!r}")
-            data = member.receive(bucket.num_bytes)
-        assert isinstance(data, np.ndarray)
-        return self._receiver.put(bucket, data)
+        if bucket.group is None:
+            data = bucket.data
+            assert isinstance(data, np.ndarray)
+            return self._receiver.put(bucket, lambda end: data)
+        member = self._groups.get(bucket.group)
+        if member is None:
+            raise WeightSyncError(f"target rank {self._rank} never joined the group {bucket.group!r}")
+        return self._receiver.put(bucket, member.receive(bucket.num_bytes).until)
 
     def commit_update(self, version: int) -> UpdateReceipt:
         """Closes an update."""
