@@ -1,7 +1,9 @@
 """The worker that owns a strategy: the executor's worker plus methods that forward to it."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
+
+from transformers.utils import logging
 
 from roll_dispatch import Dispatch, register
 from roll_executor import Worker as ExecutorWorker
@@ -10,6 +12,7 @@ from roll_strategies import (
     Bucket,
     InferenceStrategy,
     Manifest,
+    ModelProvider,
     TrainStrategy,
     Transport,
     UpdateReceipt,
@@ -32,17 +35,14 @@ class Worker(ExecutorWorker):
 
     strategy: InferenceStrategy | None = None
 
-    def start_strategy(
-        self, model_provider: Any = None
-    ) -> InferenceStrategy:  # Any: see roll_strategies.ModelProvider
+    def start_strategy(self, model_provider: ModelProvider | None = None) -> InferenceStrategy:
         """Creates the strategy that the role's configuration names, and initializes it.
 
         Args:
             model_provider: how the model is made; None loads `model_args.model_name_or_path`.
         """
-        self.strategy = create_strategy(
-            worker=cast("Any", self)
-        )  # Any: settable attributes, see StrategyOwner
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+        self.strategy = create_strategy(worker=self)
         self.strategy.initialize(model_provider=model_provider)
         return self.strategy
 
