@@ -217,7 +217,8 @@ def test_the_way_out_of_wrong_sizes_and_orders_is_told_in_full() -> None:
     with pytest.raises(TopologyError) as caught:
         Topology.from_sizes(6, order="dp")
     assert str(caught.value) == (
-        "order 'dp' does not name each of dp, tp, pp, cp once; write them from fastest to slowest, joined by '-', "
+        "order 'dp' does not name each of dp, tp, pp, cp once; write them from fastest to slowest, joined "
+        "by '-', "
         "such as 'tp-cp-dp-pp'"
     )
     with pytest.raises(TopologyError) as caught:
