@@ -266,6 +266,20 @@ def test_a_forged_manifest_is_an_error_and_never_a_partial_batch(path: list[Any]
         assert_is_refused()
 
 
+@pytest.mark.parametrize("offsets", [[0, 2, 9], [0, 9, 3], [1, 2, 3], [0, 2, 2], [0, -1, 3], [-1, 2, 3]])
+def test_offsets_that_point_outside_of_a_jagged_column_are_an_error(offsets: list[int]) -> None:
+    jagged = torch.nested.nested_tensor_from_jagged(torch.arange(3.0), torch.tensor([0, 2, 3]))
+    DataProto.from_single_dict({"j": jagged}).save(PATH)
+    data = PATH.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header, body = json.loads(data[8 : 8 + length]), bytearray(data[8 + length :])
+    start, stop = header["j.offsets"]["data_offsets"]
+    body[start:stop] = struct.pack("<3q", *offsets)
+    seal(header, bytes(body))
+    with pytest.raises(StorageError, match="offsets do not fit"):
+        DataProto.load(PATH)
+
+
 @given(st.data())
 def test_any_value_anywhere_in_the_manifest_is_an_error_or_an_equal_batch(data: st.DataObject) -> None:
     make_batch().save(PATH)
