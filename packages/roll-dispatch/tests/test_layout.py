@@ -76,7 +76,7 @@ def test_axes_that_are_none_unknown_or_repeated_are_refused(axes: tuple[str, ...
     )
 
 
-@pytest.mark.parametrize("axes", [("ep", "dp"), ("cp", "ep")])
+@pytest.mark.parametrize("axes", [("ep", "dp"), ("cp", "ep"), ("dp", "tp", "pp", "cp", "ep")])
 def test_experts_together_with_what_they_lie_over_are_refused(axes: tuple[str, ...]) -> None:
     with pytest.raises(
         TopologyError, match="ep lies over dp x cp, so rows lie over ep or over dp and cp, not over"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from roll_dispatch.axes import ALL_AXES, AXES, axis_size, coordinate, place
+from roll_dispatch.axes import ALL_AXES, axis_size, coordinate, place
 from roll_dispatch.errors import TopologyError
 from roll_dispatch.rank_info import RankInfo
 from roll_dispatch.record import Record
@@ -45,11 +45,10 @@ def lay_out(ranks: Sequence[RankInfo], axes: tuple[str, ...]) -> Layout:
     """
     check_axes(axes)
     parts = [_part(info, axes) for info in ranks]
-    rest = tuple(axis for axis in AXES if axis not in axes)
     answering: dict[int, RankInfo] = {}
     first: dict[int, RankInfo] = {}
-    # Of several ranks of a part, the one at the least place on the other axes stands for it.
-    for info in sorted(ranks, key=lambda info: place(info, rest), reverse=True):
+    # Of several ranks of a part, the one at the least place stands for it: the last one written.
+    for info in sorted(ranks, key=place, reverse=True):
         part = parts[info.rank]
         first[part] = info
         if ("tp" in axes or info.tp_rank == 0) and ("pp" in axes or info.is_pipeline_last_stage):
@@ -57,7 +56,7 @@ def lay_out(ranks: Sequence[RankInfo], axes: tuple[str, ...]) -> Layout:
     return Layout(
         name=" x ".join(axes) + " size",
         part_of=tuple(parts),
-        collecting=tuple(info.rank for _, info in sorted(answering.items(), key=lambda item: item[0])),
+        collecting=tuple(answering[part].rank for part in sorted(answering)),
         first=frozenset(info.rank for info in first.values()),
     )
 
