@@ -16,9 +16,10 @@ from roll_pipelines.data.model_source import first_weights, give_model
 from roll_pipelines.data.problems import ProblemSource, ProblemStream, held_out_problems
 from roll_pipelines.rlvr.config import RLVRConfig
 from roll_pipelines.rlvr.evaluation import Evaluation, evaluation, rollout_metrics
+from roll_pipelines.rlvr.schemas import SCHEMAS, TRAIN
 from roll_pipelines.rlvr.warm_up import is_warmed_up, warm_up, warm_up_directory
 from roll_pipelines.rollouts import pad_id, prompt_batch, training_rows
-from roll_protocol import DataProto, reduce_metrics
+from roll_protocol import DataProto, DataSchema, reduce_metrics
 
 WARM_UP_OFFSET = 500_000_003
 """The problems of the warm-up come from other seeds than those of reinforcement learning."""
@@ -31,6 +32,8 @@ class RLVRPipeline(BasePipeline):
     """A policy that learns from the rewards of its own answers."""
 
     config_cls: ClassVar[type[RLVRConfig]] = RLVRConfig
+    schemas: ClassVar[tuple[DataSchema, ...]] = SCHEMAS
+    """The columns that each step needs and produces."""
     pipeline_config: RLVRConfig
 
     def __init__(self, pipeline_config: RLVRConfig) -> None:
@@ -79,6 +82,7 @@ class RLVRPipeline(BasePipeline):
                     reward_clip=config.reward_clip,
                     advantage_clip=config.advantage_clip,
                 )
+                TRAIN.validate(rows)
                 with self.timed("train"):
                     learnt = self.actor_train.train_step(rows)
                 metrics = reduce_metrics(learnt.meta_info["metrics"])

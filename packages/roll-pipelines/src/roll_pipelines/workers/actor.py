@@ -107,9 +107,8 @@ class ActorWorker(Worker):
         config = self.pipeline_config
         mask = tensor(data, "response_mask")[:, 1:] != 0
         old, advantages = tensor(data, "old_log_probs"), tensor(data, "advantages")
-        log_probs = self.log_probs(
-            data, output_tensor, temperature=float(data.meta_info.get("temperature", 1.0))
-        )
+        temperature = float(data.meta_info.get("temperature", 1.0))
+        log_probs = self.log_probs(data, output_tensor, temperature=temperature)
         losses = ppo_clip_loss(
             log_probs,
             old,
@@ -130,7 +129,10 @@ class ActorWorker(Worker):
             seen["ref_kl"] = kl_estimate(log_probs, tensor(data, "ref_log_probs"), config.kl_loss_kind)
             losses = losses + config.kl_loss_coef * seen["ref_kl"]
         if config.entropy_loss_coef:
-            seen["entropy"] = self.engine.op_compute_entropy(output_tensor, tensor(data, "attention_mask"))
+            attention = tensor(data, "attention_mask")
+            seen["entropy"] = self.engine.op_compute_entropy(
+                output_tensor, attention, temperature=temperature
+            )
             losses = losses - config.entropy_loss_coef * seen["entropy"]
         summed = aggregate(losses, mask, config.loss_agg_mode)
         return LossSum(summed.value, summed.denominator, token_means(seen, mask, prefix=self.cluster_name))
