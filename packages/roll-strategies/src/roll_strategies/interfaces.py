@@ -206,6 +206,11 @@ class InferenceStrategy(ABC):
         """Returns the summed cross-entropy of shifted labels, to be divided by their global count."""
         return language_loss(logits, labels, layout=self.layout())
 
+    def op_compute_values(self, output: Tensor) -> Tensor:
+        """Returns the numbers [B, S] of a value head (`token_classification` with one label), by position."""
+        values, layout = output[..., 0], self.layout()
+        return values if layout is None else layout.gather(values)
+
     def op_compute_topk_logits(self, logits: Tensor, topk: int) -> TopK:
         """Returns the `topk` largest logits and their ids [B, S, K]; 0 keeps the whole vocabulary."""
         return topk_logits(logits, topk, layout=self.layout())

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from roll_protocol import DataProto
 from roll_strategies.capabilities import Capabilities
 from roll_strategies.context import StrategyContext
+from roll_strategies.errors import StrategyConfigError
 from roll_strategies.fsdp2.forward import LaidOutForward
 from roll_strategies.fsdp2.groups import Groups, largest_over, make_groups
 from roll_strategies.fsdp2.loading import build_model
@@ -42,12 +43,36 @@ class Fsdp2Strategy(InferenceStrategy):
         self.compute_dtype = torch_dtype(compute, path="strategy_config.param_dtype")
         if master == torch.float64:
             self.compute_dtype = master
+        self._check_model_choice()
         self._groups: Groups | None = None
         self._parking = Parking()
         self._target: UpdateTarget | None = None
         self._train_forward: LaidOutForward | None = None
         self._infer_forward: LaidOutForward | None = None
         self._forward: LaidOutForward | None = None
+
+    def _check_model_choice(self) -> None:
+        context = self.context
+        batching = context.batching
+        if self.trainable and self.compute_dtype == torch.float16:
+            raise StrategyConfigError(
+                f"{context.strategy_name!r} of {context.cluster_name!r} cannot train in fp16, whose "
+                "gradients "
+                "overflow without loss scaling; set model_args.dtype (or strategy_config.param_dtype) to "
+                "bf16"
+            )
+        moved = (
+            batching.packing
+            or batching.train_tokens
+            or batching.infer_tokens
+            or self.options.ulysses_size > 1
+        )
+        if context.model.model_type == "sequence_classification" and moved:
+            raise StrategyConfigError(
+                "model_args.model_type 'sequence_classification' reads the last token of padded rows: it "
+                "cannot be "
+                "combined with packing, a token budget or split sequences; use 'token_classification'"
+            )
 
     def wanted(self) -> Capabilities:
         """Returns what the configuration asks for."""

@@ -1,5 +1,6 @@
 """One forward pass: rows laid out as the engine wants them, padded, trimmed, packed, or split over ranks."""
 
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -43,13 +44,11 @@ class LaidOutForward:
         fed_mask = None
         if self._shard is None and not self._packing:
             fed_mask = layout.local(mask)
-        result = self._model(
+        return self._run(
             input_ids=layout.local(ids),
             attention_mask=fed_mask,
             position_ids=layout.local(positions),
-            use_cache=False,
         )
-        return output_of(result)
 
     def idle(self, device: torch.device) -> Tensor:
         """Returns the output for a dummy row: takes part in collectives while other ranks have rows left."""
@@ -59,10 +58,14 @@ class LaidOutForward:
         self._enter(zeros)
         fed = layout.local(zeros)
         mask = None if self._shard is not None else torch.ones_like(fed)
-        result = self._model(
-            input_ids=fed, attention_mask=mask, position_ids=layout.local(zeros), use_cache=False
-        )
-        return output_of(result)
+        return self._run(input_ids=fed, attention_mask=mask, position_ids=layout.local(zeros))
+
+    def _run(self, **inputs: Tensor | None) -> Tensor:
+        with warnings.catch_warnings():
+            # FSDP warns of outputs that are views, because of what writing to them would do; nothing here
+            # does.
+            warnings.filterwarnings("ignore", message="FSDP2-wrapped module", category=UserWarning)
+            return output_of(self._model(use_cache=False, **inputs))
 
     def _enter(self, segments: Tensor) -> None:
         """Describes the whole sequence until the next micro-batch: recomputed layers in backward ask

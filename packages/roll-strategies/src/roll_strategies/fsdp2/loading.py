@@ -9,9 +9,11 @@ from roll_strategies.fsdp2 import ulysses
 from roll_strategies.fsdp2.groups import Groups
 from roll_strategies.fsdp2.options import Fsdp2Options
 from roll_strategies.fsdp2.sharding import equalise, shard_model
+from roll_strategies.fsdp2.streaming import empty_model, fill
 from roll_strategies.hf.models import load_model, prepare, torch_dtype
 from roll_strategies.interfaces import ModelProvider
 from roll_strategies.offload import own_memory
+from roll_strategies.ops.sequence import SequenceShard
 from roll_strategies.providers import default_model_provider
 
 
@@ -25,7 +27,10 @@ def build_model(
     trainable: bool,
     compute_dtype: torch.dtype,
 ) -> FSDPModule:
-    """Returns the sharded model; its state is that of rank 0 everywhere.
+    """Returns the sharded model; its state is the same on every rank.
+
+    Weights in safetensors are read part by part, so that no rank holds the whole model. What a provider makes
+    is whole on every rank for a moment, and then that of rank 0 everywhere.
 
     Args:
         context: which model.
@@ -39,10 +44,19 @@ def build_model(
     """
     settings = context.model
     master = torch_dtype(options.master_dtype, path="strategy_config.master_dtype")
-    if provider is None or provider is default_model_provider:
+    device = torch.device(context.device_type)
+    ours = provider is None or provider is default_model_provider
+    model = empty_model(settings, is_trainable=trainable, dtype=master) if ours else None
+    if model is not None:
+        use_split_attention(model, groups.sequence)
+        sharded = shard_model(model, groups, options, compute_dtype=compute_dtype)
+        fill(model, settings, device=torch.device("cpu") if options.offload_policy else device)
+        return sharded
+    if ours:
         # Straight into the master dtype: a half-precision stop in between would round float32 weights.
         model = load_model(settings, is_trainable=trainable, dtype=master)
     else:
+        assert provider is not None
         model = provider(
             tokenizer=tokenizer,
             model_args=context.model_args,
@@ -52,18 +66,18 @@ def build_model(
         prepare(model, settings, is_trainable=trainable)
         model = model.to(master)
     own_memory(model)
-    device = torch.device(context.device_type)
     equalise(model, groups.world, device)
-    if groups.sequence is not None:
-        use_split_attention(model, groups.sequence.size)
+    use_split_attention(model, groups.sequence)
     model.to(device)
     return shard_model(model, groups, options, compute_dtype=compute_dtype)
 
 
-def use_split_attention(model: nn.Module, size: int) -> None:
-    """Makes every layer attend over sequences that are split over `size` ranks."""
+def use_split_attention(model: nn.Module, shard: SequenceShard | None) -> None:
+    """Makes every layer attend over sequences that are split over ranks, where they are."""
+    if shard is None:
+        return
     config = getattr(model, "config", None)
     assert config is not None
-    ulysses.check_model(config, size)
+    ulysses.check_model(config, shard.size)
     ulysses.register()
     config._attn_implementation = ulysses.NAME
