@@ -71,7 +71,7 @@ def start(verb: str, target: Path, directory: Path, *overrides: str) -> subproce
     )
 
 
-def run(verb: str, target: Path, directory: Path, *overrides: str, timeout_s: float = 280) -> Finished:
+def run(verb: str, target: Path, directory: Path, *overrides: str, timeout_s: float = 900) -> Finished:
     """Runs `roll` to its end."""
     process = start(verb, target, directory, *overrides)
     try:

@@ -31,7 +31,7 @@ def beside(name: str) -> Any:  # Any: a module of this folder, which is no packa
 
 runs = beside("runs")
 EXAMPLE: Path = runs.EXAMPLES / "sft_tiny.yaml"
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(3000)]
 
 
 def rows() -> list[EncodedRow]:
