@@ -15,6 +15,7 @@ from roll_executor.errors import Where, WorkerColdError, WorkerError, WorkerRais
 from roll_executor.hooks import Hooks
 from roll_executor.place import WorkerPlace, standing_at
 
+Wire = list[Any]  # Any: texts, numbers and whatever a few calls add
 CIRCUMSTANCES = "__circumstances__"
 """The call that every worker answers for its cluster's recorder."""
 WARMING = (
@@ -41,6 +42,16 @@ class Header:
     context: dict[str, str] = field(default_factory=dict)
     """Trace context, carried outside of the payload."""
 
+    def wire(self) -> Wire:
+        """Return the header in types that Ray sends without pickle, which costs a fifth of a small call."""
+        return [self.method, self.clear_cache, self.prefetch, self.context]
+
+    @classmethod
+    def from_wire(cls, wire: Wire) -> "Header":
+        """Return the header that ``wire`` gave."""
+        method, clear_cache, prefetch, context = wire
+        return cls(method=method, clear_cache=clear_cache, prefetch=prefetch, context=context)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
@@ -51,6 +62,16 @@ class Status:
     seconds: float
     rank_info: RankInfo | None = None
     """Its coordinates, after ``initialize``."""
+
+    def wire(self) -> Wire:
+        """Return the status in types that Ray sends without pickle (all calls but ``initialize``)."""
+        return [self.started, self.seconds, self.rank_info]
+
+    @classmethod
+    def from_wire(cls, wire: Wire) -> "Status":
+        """Return the status that ``wire`` gave."""
+        started, seconds, rank_info = wire
+        return cls(started=started, seconds=seconds, rank_info=rank_info)
 
 
 @dataclass(slots=True)

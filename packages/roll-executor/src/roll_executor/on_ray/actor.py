@@ -11,7 +11,7 @@ from ray import cloudpickle
 
 from roll_executor.control import ControlServer
 from roll_executor.errors import Where, WorkerDiedError, WorkerStartError
-from roll_executor.host import Header, Host, Status
+from roll_executor.host import Header, Host, Wire
 from roll_executor.on_ray.facts import Facts, birth_of, own_log_files
 from roll_executor.place import WorkerPlace
 from roll_executor.rendezvous import HeldPort
@@ -98,16 +98,15 @@ class Actor:
 class SyncActor(Actor):
     """Runs one call at a time in the main thread (more with ``max_concurrency``)."""
 
-    def call(
-        self, header: Header, /, *args: Any, **kwargs: Any
-    ) -> tuple[Any, Status]:  # Any: the user's method
+    def call(self, header: Wire, /, *args: Any, **kwargs: Any) -> tuple[Any, Wire]:  # Any: the user's method
         """Run one registered method."""
-        return self.host.call(header, args, kwargs)
+        result, status = self.host.call(Header.from_wire(header), args, kwargs)
+        return result, status.wire()
 
-    def stream(self, header: Header, /, *args: Any, **kwargs: Any) -> Iterator[Any]:  # Any: the user's method
+    def stream(self, header: Wire, /, *args: Any, **kwargs: Any) -> Iterator[Any]:  # Any: the user's method
         """Run one generator method."""
         # Not "yield from": Ray sends values into generators, which a user's plain iterator cannot take.
-        for item in self.host.stream(header, args, kwargs):  # noqa: UP028
+        for item in self.host.stream(Header.from_wire(header), args, kwargs):  # noqa: UP028
             yield item
 
 
@@ -115,16 +114,15 @@ class AsyncActor(Actor):
     """Runs calls as coroutines of one event loop."""
 
     async def call(
-        self, header: Header, /, *args: Any, **kwargs: Any
-    ) -> tuple[Any, Status]:  # Any: the user's method
+        self, header: Wire, /, *args: Any, **kwargs: Any
+    ) -> tuple[Any, Wire]:  # Any: the user's method
         """Run one registered method."""
-        return await self.host.acall(header, args, kwargs)
+        result, status = await self.host.acall(Header.from_wire(header), args, kwargs)
+        return result, status.wire()
 
-    async def stream(
-        self, header: Header, /, *args: Any, **kwargs: Any
-    ) -> AsyncIterator[Any]:  # Any: as above
+    async def stream(self, header: Wire, /, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # Any: as above
         """Run one generator method."""
-        async for item in self.host.astream(header, args, kwargs):
+        async for item in self.host.astream(Header.from_wire(header), args, kwargs):
             yield item
 
 

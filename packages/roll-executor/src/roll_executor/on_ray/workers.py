@@ -78,7 +78,7 @@ class RayWorkers:
     def submit(self, rank: int, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ticket:
         """Send one call to one rank."""
         try:
-            result, status = self._calls[rank].remote(header, *args, **kwargs)
+            result, status = self._calls[rank].remote(header.wire(), *args, **kwargs)
         except ray.exceptions.RayError as error:
             raise self._translate(error, rank, header.method) from error
         return Ticket(rank, result, status, header.method)
@@ -88,7 +88,7 @@ class RayWorkers:
     ) -> Iterator[Any]:
         """Send one call of a generator method."""
         method = self.actors[rank].stream.options(num_returns="streaming")
-        source: Iterator[Any] = method.remote(header, *args, **kwargs)
+        source: Iterator[Any] = method.remote(header.wire(), *args, **kwargs)
         return source
 
     def gather(
@@ -104,7 +104,7 @@ class RayWorkers:
             raise TimeoutError(str(late)) from None
         except ray.exceptions.RayError as error:
             raise self._first_error(tickets, error) from None
-        statuses = {ticket.rank: found[index] for index, ticket in enumerate(tickets)}
+        statuses = {ticket.rank: Status.from_wire(found[index]) for index, ticket in enumerate(tickets)}
         return dict(zip(collecting, found[len(tickets) :], strict=True)), statuses
 
     def _first_error(self, tickets: Sequence[Ticket], error: BaseException) -> WorkerError:
@@ -124,7 +124,7 @@ class RayWorkers:
                 found[ticket.rank] = None
                 continue
             try:
-                found[ticket.rank] = ray.get(ticket.status)
+                found[ticket.rank] = Status.from_wire(ray.get(ticket.status))
             except ray.exceptions.RayError as error:
                 found[ticket.rank] = self._translate(error, ticket.rank, ticket.method)
                 with contextlib.suppress(ray.exceptions.RayError):
