@@ -23,8 +23,8 @@ def pick(
     Raises:
         CollectError: when an answering rank is missing, or one answers twice.
     """
-    twice = sorted({rank for rank in ranks if ranks.count(rank) > 1}) if len(set(ranks)) < len(ranks) else []
-    if twice:
+    if len(set(ranks)) < len(ranks):
+        twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
         raise CollectError(f"{mode}: rank {twice} would answer twice; name each answering rank once")
     if isinstance(outputs, Mapping):
         missing = [rank for rank in ranks if rank not in outputs]

@@ -90,7 +90,7 @@ class ArgumentPlan:
         kwargs: Mapping[str, Any],  # Any: arguments of the user's own method
         *,
         names: Sequence[str] = (),
-        direct: bool = False,
+        direct: bool,
     ) -> None:
         self.mode, self.over, self._direct = mode, over, direct
         self.leaves: list[Leaf] = []
