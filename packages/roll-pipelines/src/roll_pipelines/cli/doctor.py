@@ -8,17 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 from roll_pipelines.cli.exit_codes import ExitCode
 from roll_pipelines.cli.output import say
 from roll_pipelines.config.machine import count_devices
+from roll_pipelines.config.tracker_names import PACKAGES
 from roll_resources import current_platform
 
 OURS = ("protocol", "dispatch", "resources", "executor", "strategies", "pipelines")
 OTHERS = ("torch", "transformers", "ray", "tensordict", "numpy", "datasets", "hydra-core", "pydantic", "peft")
-TRACKERS = {
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-    "swanlab": "swanlab",
-    "mlflow": "mlflow",
-    "trackio": "trackio",
-}
 
 
 def diagnose() -> ExitCode:
@@ -35,7 +29,9 @@ def diagnose() -> ExitCode:
     works = _engines()
     say("")
     say("trackers\n  jsonl, console      always")
-    for name, package in TRACKERS.items():
+    for name, package in PACKAGES.items():
+        if package is None:
+            continue
         state = _version(package)
         remedy = f"not installed: pip install 'roll-pipelines[{name}]'"
         say(f"  {name:<18}  {state or remedy}")

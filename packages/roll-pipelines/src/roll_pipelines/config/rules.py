@@ -1,11 +1,13 @@
 """The rules that span several fields: each yields problems that carry their YAML path."""
 
+import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from roll_pipelines.config.base_config import BaseConfig
 from roll_pipelines.config.machine import Machine
 from roll_pipelines.config.problems import Problem, nearest, one_of
+from roll_pipelines.config.tracker_names import PACKAGES
 from roll_pipelines.config.worker_config import WorkerConfig
 from roll_resources import DeviceMappingError, parse_device_mapping
 
@@ -26,6 +28,7 @@ def find_problems(config: BaseConfig, machine: Machine) -> Iterator[Problem]:
         machine: what is installed here.
     """
     yield from _sizes(config)
+    yield from _trackers(config)
     for path, role in config.roles().items():
         yield from _strategy(path, role, machine)
         yield from _devices(path, role, config, machine)
@@ -68,6 +71,21 @@ def _sizes(config: BaseConfig) -> Iterator[Problem]:
     if prompt and response and whole and whole != prompt + response:
         rule = f"must be prompt_length + response_length = {prompt + response}"
         yield Problem(path="sequence_length", rule=rule, value=whole, hint="leave it out: it is derived")
+
+
+def _trackers(config: BaseConfig) -> Iterator[Problem]:
+    for name in [config.track_with] if isinstance(config.track_with, str) else config.track_with:
+        package = PACKAGES.get(name)
+        if name not in PACKAGES:
+            hint = one_of(sorted(PACKAGES), name)
+            yield Problem(path="track_with", rule="must name trackers", value=name, hint=hint)
+        elif package is not None and importlib.util.find_spec(package) is None:
+            hint = f"pip install 'roll-pipelines[{name}]'"
+            yield Problem(path="track_with", rule=f"needs the package {package}", value=name, hint=hint)
+    for name in config.tracker_kwargs:
+        if name not in PACKAGES:
+            hint = one_of(sorted(PACKAGES), name)
+            yield Problem(path=f"tracker_kwargs.{name}", rule="must be a tracker", value=name, hint=hint)
 
 
 def _strategy(path: str, role: WorkerConfig, machine: Machine) -> Iterator[Problem]:

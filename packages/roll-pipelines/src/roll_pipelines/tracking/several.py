@@ -1,12 +1,14 @@
 """Several trackers as one."""
 
 import contextlib
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from roll_pipelines.config.base_config import BaseConfig
+from roll_pipelines.config.container import to_container
 from roll_pipelines.config.problems import one_of
 from roll_pipelines.tracking.console import ConsoleTracker
 from roll_pipelines.tracking.jsonl import JsonlTracker
@@ -126,5 +128,27 @@ def _console(
     return ConsoleTracker(sys.stderr, name=config.exp_name, max_steps=config.max_steps, keys=shown)
 
 
-TRACKERS: dict[str, Maker] = {"jsonl": _jsonl, "tensorboard": _tensorboard, "console": _console}
+def _service(module: str, class_name: str) -> Maker:
+    """The maker of a tracker whose library is an extra, imported when a run asks for it."""
+
+    def make(
+        config: BaseConfig, run_dir: Path, _after_step: int | None, settings: Mapping[str, object]
+    ) -> Tracker:
+        values = to_container(config)
+        cls = getattr(importlib.import_module(f"roll_pipelines.tracking.{module}"), class_name)
+        tracker: Tracker = cls(run_dir, name=config.exp_name, config=values, settings=settings)
+        return tracker
+
+    return make
+
+
+TRACKERS: dict[str, Maker] = {
+    "jsonl": _jsonl,
+    "tensorboard": _tensorboard,
+    "console": _console,
+    "wandb": _service("wandb", "WandbTracker"),
+    "swanlab": _service("swanlab", "SwanlabTracker"),
+    "mlflow": _service("mlflow", "MlflowTracker"),
+    "trackio": _service("trackio", "TrackioTracker"),
+}
 """Every tracker by its name in `track_with`."""
