@@ -92,6 +92,13 @@ def test_integration_tests_may_enter_the_package_on_which_no_other_rests(toy: To
     assert check_boundaries.check(toy.root) == []
 
 
+def test_benchmarks_may_measure_the_inside_and_import_nothing_undeclared(toy: Toy) -> None:
+    toy.write("tools/bench/low.py", "import roll_low.number\n")
+    assert check_boundaries.check(toy.root) == []
+    toy.write("tools/bench/low.py", "import numpy\n")
+    assert len(check_boundaries.check(toy.root)) == 1
+
+
 def test_an_extra_is_a_declaration(toy: Toy) -> None:
     toy.write(HIGH, "import ray\n")
     assert check_boundaries.check(toy.root)
