@@ -16,10 +16,11 @@ from roll_pipelines.data.order import RowOrder
 from roll_pipelines.data.supervised import EncodedRow, SupervisedRow, collate, encode_rows, in_batches
 from roll_pipelines.distill.config import DistillConfig
 from roll_pipelines.distill.rows import distill_data
+from roll_pipelines.distill.schemas import SCHEMAS, STUDENT
 from roll_pipelines.distill.teacher import shared_vocabulary, teacher_weights
 from roll_pipelines.rollouts import pad_id
 from roll_pipelines.sft.config import rows_per_step
-from roll_protocol import DataProto, reduce_metrics
+from roll_protocol import DataProto, DataSchema, reduce_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ class DistillPipeline(BasePipeline):
     """A teacher that shows its distribution over every answer token, and a student that learns it."""
 
     config_cls: ClassVar[type[DistillConfig]] = DistillConfig
+    schemas: ClassVar[tuple[DataSchema, ...]] = SCHEMAS
+    """The columns that each step needs and produces."""
     pipeline_config: DistillConfig
 
     def __init__(self, pipeline_config: DistillConfig) -> None:
@@ -82,7 +85,9 @@ class DistillPipeline(BasePipeline):
         """Returns rows as one batch with the teacher's distribution over every token of theirs."""
         batch = collate(rows, pad_token_id=pad_id(self.tokenizer))
         batch.meta_info["vocabulary"] = self.vocabulary
-        return batch.union(self.teacher.forward(batch))
+        taught = batch.union(self.teacher.forward(batch))
+        STUDENT.validate(taught)
+        return taught
 
     def validate(self, *, teacher: bool = False) -> dict[str, float]:
         """Returns loss, exact match and divergence over all held-out rows, without learning from them.

@@ -28,10 +28,11 @@ from roll_pipelines.data.pairs import (
 from roll_pipelines.dpo.config import DPOConfig
 from roll_pipelines.dpo.reference import ReferenceScores
 from roll_pipelines.dpo.rows import pair_data
+from roll_pipelines.dpo.schemas import SCHEMAS, TRAIN
 from roll_pipelines.dpo.worker import counted, pair_metrics, pair_scores
 from roll_pipelines.rollouts import pad_id
 from roll_pipelines.sft.config import rows_per_step
-from roll_protocol import DataProto, Metric, reduce_metrics
+from roll_protocol import DataProto, DataSchema, Metric, reduce_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ class DPOPipeline(BasePipeline):
     """A policy that learns from pairs, and the reference that it is held to."""
 
     config_cls: ClassVar[type[DPOConfig]] = DPOConfig
+    schemas: ClassVar[tuple[DataSchema, ...]] = SCHEMAS
+    """The columns that each step needs and produces."""
     pipeline_config: DPOConfig
 
     def __init__(self, pipeline_config: DPOConfig) -> None:
@@ -142,6 +145,7 @@ class DPOPipeline(BasePipeline):
         padded[: len(pairs)] = reference
         batch["ref_log_probs"] = padded
         batch.meta_info |= {"kl": kl, "global_step": step}
+        TRAIN.validate(batch)
         return batch
 
     def encode(self, pairs: Sequence[PreferencePair]) -> EncodedPairs:
