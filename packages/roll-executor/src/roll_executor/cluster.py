@@ -190,18 +190,18 @@ class Cluster(Shape):
         bound.check(args, given, cluster=self.name)
         if bound.kind == "generator":
             return self._stream(bound, args, given, timeout_s=self._limit(bound.route, timeout_s))
-        call = self._run(method, bound.route, args, given, timeout_s=timeout_s)
+        call = self._run(method, bound.route, args, given, blocking=blocking, timeout_s=timeout_s)
         return call.result() if blocking else PendingResult(call)
 
     def execute_all_async(
         self, method: str, *args: Any, **kwargs: Any
     ) -> PendingResult:  # Any: the user's method
         """Send the same call of any public method to every rank; return the references."""
-        return PendingResult(self._run(public(method), _EVERYWHERE, args, kwargs))
+        return PendingResult(self._run(public(method), _EVERYWHERE, args, kwargs, blocking=False))
 
     def execute_all_sync(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:  # Any: the user's method
         """Run the same call of any public method on every rank; return the results in rank order."""
-        return self._run(public(method), _EVERYWHERE, args, kwargs).values()
+        return self._run(public(method), _EVERYWHERE, args, kwargs, blocking=True).values()
 
     execute_all = execute_all_async
 
@@ -228,6 +228,7 @@ class Cluster(Shape):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
+        blocking: bool,
         timeout_s: float | None = None,
     ) -> OpenCall:
         self._check_open()
@@ -240,7 +241,7 @@ class Cluster(Shape):
         call = OpenCall(
             self._workers,
             plan,
-            send(self._workers, plan.parts, header),
+            send(self._workers, plan.parts, header, whole=plan.collecting_ranks if blocking else ()),
             method=method,
             timeout_s=self._limit(route, timeout_s),
             kill_peers_after_s=self.worker_config.kill_peers_after_s,

@@ -23,9 +23,10 @@ class Hooks:
 
     def __init__(self, hooks: Sequence[object] | None = None) -> None:
         self._hooks = list(hooks or ())
-        self._installed: list[EntryPoint] = []
+        self._installed: list[tuple[str, EntryPoint]] = []
         if hooks is None:
-            self._installed = sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+            found = sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
+            self._installed = [(entry.module.partition(".")[0], entry) for entry in found]
         self._worker: object = None
 
     def start_worker(self, worker: object) -> None:
@@ -72,9 +73,9 @@ class Hooks:
     def _load(self) -> None:
         if not self._installed:
             return
-        ready = [entry for entry in self._installed if entry.module.partition(".")[0] in sys.modules]
-        for entry in ready:
-            self._installed.remove(entry)
+        ready = [(package, entry) for package, entry in self._installed if package in sys.modules]
+        for package, entry in ready:
+            self._installed.remove((package, entry))
             loaded = entry.load()
             hook = loaded() if isinstance(loaded, type) else loaded
             self._hooks.append(hook)

@@ -135,7 +135,15 @@ class LocalWorkers:
         self.num_puts += 1
         return Packed(value)
 
-    def submit(self, rank: int, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ticket:
+    def submit(
+        self,
+        rank: int,
+        header: Header,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        whole: bool = False,
+    ) -> Ticket:
         """Run one call, here or in the worker's thread."""
         future: Future[Any] = Future()  # Any: result of the user's own method
         if rank in self._dead:

@@ -1,7 +1,7 @@
 """Sending the parts of one call: what several ranks share travels once."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from roll_executor.host import Header
@@ -10,13 +10,16 @@ from roll_executor.workers import Ticket, Workers
 Part = tuple[tuple[Any, ...], dict[str, Any]]  # Any: arguments of the user's own method
 
 
-def send(workers: Workers, parts: Sequence[Part | None], header: Header) -> list[Ticket]:
+def send(
+    workers: Workers, parts: Sequence[Part | None], header: Header, *, whole: Collection[int] = ()
+) -> list[Ticket]:
     """Send each rank its part; None calls nobody. Equal objects of several ranks are serialised once.
 
     Args:
         workers: who receives them.
         parts: by global rank.
         header: what is called.
+        whole: ranks whose results the caller fetches itself; see ``Workers.submit``.
 
     Returns:
         One ticket per rank that was called.
@@ -36,7 +39,7 @@ def send(workers: Workers, parts: Sequence[Part | None], header: Header) -> list
     for rank, (args, kwargs) in called:
         own_args = tuple(sent(value) for value in args)
         own_kwargs = {key: sent(value) for key, value in kwargs.items()}
-        tickets.append(workers.submit(rank, header, own_args, own_kwargs))
+        tickets.append(workers.submit(rank, header, own_args, own_kwargs, whole=rank in whole))
     return tickets
 
 

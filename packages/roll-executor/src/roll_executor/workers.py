@@ -45,6 +45,8 @@ class Ticket:
     result: Any  # Any: each runtime's own kind of reference
     status: Any  # Any: as above
     method: str
+    whole: bool = False
+    """Whether result and status are one and the same reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,23 @@ class Workers(Protocol):
         """Return what to pass for a value that several ranks receive, so that it is serialised once."""
         ...
 
-    def submit(self, rank: int, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ticket:
-        """Send one call to one rank."""
+    def submit(
+        self,
+        rank: int,
+        header: Header,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        whole: bool = False,
+    ) -> Ticket:
+        """Send one call to one rank.
+
+        Args:
+            rank: which.
+            header: what is called.
+            args, kwargs: its own arguments.
+            whole: the caller will fetch the result and hand out no reference to it; one answer may carry all.
+        """
         ...
 
     def stream(

@@ -103,6 +103,10 @@ class SyncActor(Actor):
         result, status = self.host.call(Header.from_wire(header), args, kwargs)
         return result, status.wire()
 
+    def call_whole(self, header: Wire, /, *args: Any, **kwargs: Any) -> list[Any]:  # Any: the user's method
+        """Run one registered method; one answer carries result and status."""
+        return list(self.call(header, *args, **kwargs))
+
     def stream(self, header: Wire, /, *args: Any, **kwargs: Any) -> Iterator[Any]:  # Any: the user's method
         """Run one generator method."""
         # Not "yield from": Ray sends values into generators, which a user's plain iterator cannot take.
@@ -119,6 +123,10 @@ class AsyncActor(Actor):
         """Run one registered method."""
         result, status = await self.host.acall(Header.from_wire(header), args, kwargs)
         return result, status.wire()
+
+    async def call_whole(self, header: Wire, /, *args: Any, **kwargs: Any) -> list[Any]:  # Any: as above
+        """Run one registered method; one answer carries result and status."""
+        return list(await self.call(header, *args, **kwargs))
 
     async def stream(self, header: Wire, /, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # Any: as above
         """Run one generator method."""

@@ -52,6 +52,7 @@ class RayWorkers:
         self._token = token
         self._starter = starter
         self._calls = [actor.call.options(num_returns=2) for actor in actors]
+        self._whole_calls = [actor.call_whole for actor in actors]
         self.num_puts = 0
         """How many payloads have been put into the object store."""
 
@@ -75,9 +76,20 @@ class RayWorkers:
         self.num_puts += 1
         return ray.put(value)
 
-    def submit(self, rank: int, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ticket:
+    def submit(
+        self,
+        rank: int,
+        header: Header,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        whole: bool = False,
+    ) -> Ticket:
         """Send one call to one rank."""
         try:
+            if whole:
+                both = self._whole_calls[rank].remote(header.wire(), *args, **kwargs)
+                return Ticket(rank, both, both, header.method, whole=True)
             result, status = self._calls[rank].remote(header.wire(), *args, **kwargs)
         except ray.exceptions.RayError as error:
             raise self._translate(error, rank, header.method) from error
@@ -95,8 +107,8 @@ class RayWorkers:
         self, tickets: Sequence[Ticket], collecting: Sequence[int], timeout_s: float | None
     ) -> tuple[dict[int, Any], dict[int, Status]]:
         """Wait for all calls; fetch the results of the collecting ranks only."""
-        results = {ticket.rank: ticket.result for ticket in tickets}
-        wanted = [results[rank] for rank in collecting]
+        apart = [ticket for ticket in tickets if ticket.rank in collecting and not ticket.whole]
+        wanted = [ticket.result for ticket in apart]
         try:
             # The first failure ends the wait: Ray returns as soon as one of the objects is an error.
             found = ray.get([*(ticket.status for ticket in tickets), *wanted], timeout=timeout_s)
@@ -104,8 +116,13 @@ class RayWorkers:
             raise TimeoutError(str(late)) from None
         except ray.exceptions.RayError as error:
             raise self._first_error(tickets, error) from None
-        statuses = {ticket.rank: Status.from_wire(found[index]) for index, ticket in enumerate(tickets)}
-        return dict(zip(collecting, found[len(tickets) :], strict=True)), statuses
+        outputs = {ticket.rank: result for ticket, result in zip(apart, found[len(tickets) :], strict=True)}
+        statuses: dict[int, Status] = {}
+        for ticket, told in zip(tickets, found, strict=False):
+            if ticket.whole and ticket.rank in collecting:
+                outputs[ticket.rank] = told[0]
+            statuses[ticket.rank] = Status.from_wire(told[1] if ticket.whole else told)
+        return outputs, statuses
 
     def _first_error(self, tickets: Sequence[Ticket], error: BaseException) -> WorkerError:
         for outcome in self.outcomes(tickets, 0.0).values():
@@ -124,7 +141,8 @@ class RayWorkers:
                 found[ticket.rank] = None
                 continue
             try:
-                found[ticket.rank] = Status.from_wire(ray.get(ticket.status))
+                told = ray.get(ticket.status)
+                found[ticket.rank] = Status.from_wire(told[1] if ticket.whole else told)
             except ray.exceptions.RayError as error:
                 found[ticket.rank] = self._translate(error, ticket.rank, ticket.method)
                 with contextlib.suppress(ray.exceptions.RayError):
