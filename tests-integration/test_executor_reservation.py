@@ -14,7 +14,7 @@ from ray.util.placement_group import placement_group_table
 
 from roll_dispatch import Dispatch, register
 from roll_executor import Cluster, Worker, WorkerConfig
-from roll_resources import PlanError, ReservationTimeoutError, ResourceManager, RoleRequest
+from roll_resources import PlanError, ReservationError, ReservationTimeoutError, ResourceManager, RoleRequest
 
 pytestmark = pytest.mark.ray
 
@@ -86,6 +86,26 @@ def test_a_custom_resource_is_reserved_per_worker(ray_session: str) -> None:
     with nothing_left(), ResourceManager() as manager:
         manager.allocate(RoleRequest(name="s", world_size=2, resources={"special": 2}))
         assert wait_until(lambda: free()["special"], 0.0) == 0.0
+
+
+def test_workers_on_devices_take_their_cpus_from_the_share_beside_them(ray_session: str) -> None:
+    train, infer = (
+        RoleRequest(name=name, device_mapping="0-1", num_cpus_per_worker=1.5) for name in ("train", "infer")
+    )
+    with nothing_left(), ResourceManager(num_nodes=1, num_gpus_per_node=2, num_cpus_per_node=3) as manager:
+        first = manager.allocate(train)
+        with pytest.raises(ReservationError, match="3 wanted, 0 left"):
+            manager.allocate(infer)
+        first.release()
+        manager.allocate(infer).release()
+        with pytest.raises(ReservationError, match="custom resources"):
+            manager.allocate(RoleRequest(name="odd", device_mapping="0", resources={"special": 1}))
+
+
+def test_a_function_runs_once_per_node(ray_session: str) -> None:
+    with nothing_left(), ResourceManager() as manager:
+        (node,) = manager.run_on_nodes(lambda: ray.get_runtime_context().get_node_id())
+        assert node == ray.get_runtime_context().get_node_id()
 
 
 def test_twenty_clusters_one_after_the_other_leave_nothing_behind(ray_session: str) -> None:
