@@ -107,8 +107,7 @@ def test_different_kinds_from_answering_ranks_are_refused(outputs: list[object],
         collect(COMPUTE, TWO, outputs)
     assert str(caught.value) == (
         f"DP_MP_COMPUTE: the answering ranks return different kinds ({told}); return the same kind from "
-        "each (an "
-        "empty one where there are no rows), or declare a reducer"
+        "each (an empty one where there are no rows), or declare a reducer"
     )
 
 
@@ -144,8 +143,7 @@ def test_too_few_or_too_many_outputs_are_refused() -> None:
             collect(COMPUTE, TWO, outputs)
         assert str(caught.value) == (
             f"DP_MP_COMPUTE: {len(outputs)} outputs for 2 ranks; give one per rank in rank order, or a "
-            "mapping from "
-            "rank to output"
+            "mapping from rank to output"
         )
 
 
@@ -154,8 +152,7 @@ def test_a_mapping_without_an_answering_rank_is_refused() -> None:
         collect(COMPUTE, Topology.from_sizes(4, tp=2), {0: [1], 3: [2]})
     assert str(caught.value) == (
         "DP_MP_COMPUTE: no output from answering rank [2], only from [0, 3]; the result is made of the "
-        "outputs of "
-        "[0, 2]"
+        "outputs of [0, 2]"
     )
 
 
@@ -184,8 +181,7 @@ def test_modes_whose_arguments_decide_the_order_are_joined_by_their_call_alone(m
         collect(mode, TWO, [[1], [2]])
     assert str(caught.value) == (
         f"{mode.name}: the arguments of the call decide how its outputs are joined; use plan_call(mode, "
-        "topology, "
-        "args, kwargs).collect(outputs)"
+        "topology, args, kwargs).collect(outputs)"
     )
 
 
@@ -211,9 +207,8 @@ def test_padded_rows_that_cannot_be_told_apart_are_refused() -> None:
     with pytest.raises(CollectError) as caught:
         call.collect([[1, 2], [3, 1, 1]])
     assert str(caught.value) == (
-        "DP_MP_COMPUTE: rank 1 was sent 2 rows and returned 3, and the rows of this call were padded, so "
-        "a result "
-        "has a row per row sent; return that, a dict or number per rank, or declare a reducer"
+        "DP_MP_COMPUTE: rank 1 was sent 2 rows and returned 3, and the rows of this call were padded, so a "
+        "result has a row per row sent; return that, a dict or number per rank, or declare a reducer"
     )
 
 

@@ -27,18 +27,12 @@ def test_explain_draws_which_rows_go_where_and_which_ranks_answer() -> None:
     ).stdout
     assert found == (
         "DP_MP_COMPUTE: Rows are split over DP ranks and shared by their TP, PP and CP peers; one rank of "
-        "each answers.\n"
-        "<Topology of 8 rank(s): dp=2, tp=2, pp=2>\n"
-        " rank   dp   tp   pp   cp  answers  receives\n"
-        "    0    0    0    0    0           rows 0-2\n"
-        "    1    0    1    0    0           rows 0-2\n"
-        "    2    1    0    0    0           rows 3-4\n"
-        "    3    1    1    0    0           rows 3-4\n"
-        "    4    0    0    1    0     *     rows 0-2\n"
-        "    5    0    1    1    0           rows 0-2\n"
-        "    6    1    0    1    0     *     rows 3-4\n"
-        "    7    1    1    1    0           rows 3-4\n"
-        "result: rows 0-2 from rank 4, then rows 3-4 from rank 6\n"
+        "each answers.\n<Topology of 8 rank(s): dp=2, tp=2, pp=2>\n rank   dp   tp   pp   cp  answers  "
+        "receives\n    0    0    0    0    0           rows 0-2\n    1    0    1    0    0           rows "
+        "0-2\n    2    1    0    0    0           rows 3-4\n    3    1    1    0    0           rows 3-4\n "
+        "   4    0    0    1    0     *     rows 0-2\n    5    0    1    1    0           rows 0-2\n    6  "
+        "  1    0    1    0     *     rows 3-4\n    7    1    1    1    0           rows 3-4\nresult: rows "
+        "0-2 from rank 4, then rows 3-4 from rank 6\n"
     )
 
 

@@ -47,8 +47,8 @@ def test_the_door_lists_what_it_has() -> None:
 
 def test_the_names_of_the_door_are_not_hidden_by_the_modules_of_the_same_name() -> None:
     code = (
-        "import roll_dispatch.split, roll_dispatch.balance as b, roll_dispatch.simulate as s; "
-        "from roll_dispatch import split, collect, balance, simulate; "
-        "print(all(map(callable, (split, collect, balance, simulate, b, s))))"
+        "import roll_dispatch.split, roll_dispatch.balance as b, roll_dispatch.simulate as s; from "
+        "roll_dispatch import split, collect, balance, simulate; print(all(map(callable, (split, collect, "
+        "balance, simulate, b, s))))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"

@@ -110,8 +110,7 @@ def test_a_row_over_the_budget_is_named() -> None:
         plan_micro_batches([1, 12, 30], dp_size=1, max_tokens=10)
     assert str(caught.value) == (
         "a micro-batch has at most 10 tokens, but row 1 has 12, row 2 has 30 (2 in all); raise max_tokens "
-        "or shorten "
-        "these rows"
+        "or shorten these rows"
     )
 
 

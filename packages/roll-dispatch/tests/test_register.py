@@ -198,8 +198,7 @@ def test_arguments_that_do_not_fit_the_signature_are_refused_with_it() -> None:
         check_arguments(plain, (), {"rows": [1], "size": 3})
     assert str(caught.value) == (
         "plain(self: object, rows: list[int], *, scale: int = 2) -> list[int]: got an unexpected keyword "
-        "argument "
-        "'size'; nothing was sent"
+        "argument 'size'; nothing was sent"
     )
     with pytest.raises(ArgumentError, match="missing a required argument: 'rows'"):
         check_arguments(plain, (), {})

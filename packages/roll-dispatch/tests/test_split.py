@@ -241,46 +241,40 @@ def test_skipping_under_dispatch_first_skips_all_ranks_of_an_empty_part() -> Non
             ([1, 2], [1, 2, 3]),
             {},
             "DP_MP_COMPUTE cuts all arguments at the same rows over dp size 2, but they differ in their "
-            "number of "
-            "rows: argument 0 has 2, argument 1 has 3; wrap those that every rank needs whole in "
-            "Broadcast(...)",
+            "number of rows: argument 0 has 2, argument 1 has 3; wrap those that every rank needs whole "
+            "in Broadcast(...)",
         ),
         (
             ([1],),
             {"x": {"ids": []}},
             "DP_MP_COMPUTE cuts all arguments at the same rows over dp size 2, but they differ in their "
-            "number of "
-            "rows: argument 0 has 1, argument 'x'['ids'] has 0; wrap those that every rank needs whole in "
-            "Broadcast(...)",
+            "number of rows: argument 0 has 1, argument 'x'['ids'] has 0; wrap those that every rank "
+            "needs whole in Broadcast(...)",
         ),
         (
             ({1, 2},),
             {},
             "DP_MP_COMPUTE: argument 0: a set has a length but no rule that cuts it into rows: give it "
-            "chunk(n) and "
-            "concat, teach it with register_splittable(set, ...), or wrap it in Broadcast(...) to send it "
-            "whole",
+            "chunk(n) and concat, teach it with register_splittable(set, ...), or wrap it in "
+            "Broadcast(...) to send it whole",
         ),
         (
             (),
             {"x": Split(3)},
             "DP_MP_COMPUTE: argument 'x' is Split(...) around a int, which has no rows; pass it bare to "
-            "send it to "
-            "every rank",
+            "send it to every rank",
         ),
         (
             (Split({"lr": 1}),),
             {},
             "DP_MP_COMPUTE: argument 0 is Split(...) around a dict, which has no rows; pass it bare to "
-            "send it to "
-            "every rank",
+            "send it to every rank",
         ),
         (
             (Direct([1, 2], to=[0, 1]),),
             {},
             "DP_MP_COMPUTE: argument 0 is Direct(...), but this mode decides itself where rows go; pass "
-            "it bare, or "
-            "register the method with Dispatch.DIRECT",
+            "it bare, or register the method with Dispatch.DIRECT",
         ),
     ],
 )
@@ -297,8 +291,7 @@ def test_a_chunk_that_cuts_elsewhere_is_refused_with_both_sizes() -> None:
         split(COMPUTE, Topology.data_parallel(4), batch=CeilingRows("abcde"))
     assert str(caught.value) == (
         "DP_MP_COMPUTE: argument 'batch': the rule of its type CeilingRows gives parts of [2, 2, 1] rows "
-        "where "
-        "[2, 1, 1, 1] are due; correct its chunk, slices or indices, or use register_splittable"
+        "where [2, 1, 1, 1] are due; correct its chunk, slices or indices, or use register_splittable"
     )
 
 
@@ -348,9 +341,8 @@ def test_all_to_all_refuses_what_is_not_one_value_per_rank(value: object, found:
                 Dispatch.ALL_TO_ALL, TWO, value
             )
         assert str(caught.value) == (
-            f"ALL_TO_ALL: argument {repr('v') if kwargs else 0} is {found}, but every argument is a list "
-            "or tuple of "
-            "2 values, one per rank; wrap a value that every rank receives in Broadcast(...)"
+            f"ALL_TO_ALL: argument {repr('v') if kwargs else 0} is {found}, but every argument is a list or "
+            "tuple of 2 values, one per rank; wrap a value that every rank receives in Broadcast(...)"
         )
 
 

@@ -147,12 +147,8 @@ def test_a_topology_is_a_value() -> None:
 
 def test_a_topology_prints_as_a_table_with_a_star_at_the_answering_ranks() -> None:
     assert str(Topology.from_sizes(4, tp=2)) == (
-        "<Topology of 4 rank(s): dp=2, tp=2>\n"
-        " rank   dp   tp   pp   cp  answers\n"
-        "    0    0    0    0    0  *\n"
-        "    1    0    1    0    0\n"
-        "    2    1    0    0    0  *\n"
-        "    3    1    1    0    0"
+        "<Topology of 4 rank(s): dp=2, tp=2>\n rank   dp   tp   pp   cp  answers\n    0    0    0    0    "
+        "0  *\n    1    0    1    0    0\n    2    1    0    0    0  *\n    3    1    1    0    0"
     )
 
 
@@ -218,8 +214,7 @@ def test_the_way_out_of_wrong_sizes_and_orders_is_told_in_full() -> None:
         Topology.from_sizes(6, order="dp")
     assert str(caught.value) == (
         "order 'dp' does not name each of dp, tp, pp, cp once; write them from fastest to slowest, joined "
-        "by '-', "
-        "such as 'tp-cp-dp-pp'"
+        "by '-', such as 'tp-cp-dp-pp'"
     )
     with pytest.raises(TopologyError) as caught:
         Topology.from_sizes(0)

@@ -103,8 +103,7 @@ def plan_call(
     if len(parts) != seen.world_size:
         raise SplitError(
             f"{mode.name}: its split function gave {len(parts)} parts for {seen.world_size} ranks; return "
-            "one per "
-            "rank, None for a rank that is not called"
+            "one per rank, None for a rank that is not called"
         )
     answering = [rank for rank in mode.collecting(seen) if parts[rank] is not None]
     return Call(

@@ -85,8 +85,7 @@ def common_kind(mode: str, outputs: Outputs) -> Kind | None:
         told = ", ".join(f"rank {rank} a {name}" for rank, name in names.items())
         raise CollectError(
             f"{mode}: the answering ranks return different kinds ({told}); return the same kind from each "
-            "(an "
-            "empty one where there are no rows), or declare a reducer"
+            "(an empty one where there are no rows), or declare a reducer"
         )
     return next(iter(kinds.values()))
 

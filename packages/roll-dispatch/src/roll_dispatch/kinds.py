@@ -160,8 +160,7 @@ def _structural_kind(value: object) -> Kind | None:
     name = type(value).__name__
     raise SplitError(
         f"a {name} has a length but no rule that cuts it into rows: give it chunk(n) and concat, teach it "
-        "with "
-        f"register_splittable({name}, ...), or wrap it in Broadcast(...) to send it whole"
+        f"with register_splittable({name}, ...), or wrap it in Broadcast(...) to send it whole"
     )
 
 

@@ -80,8 +80,7 @@ def plan_micro_batches(
     if over:
         raise BalanceError(
             f"a micro-batch has at most {max_tokens} tokens, but {', '.join(over[:5])} ({len(over)} in "
-            "all); raise "
-            "max_tokens or shorten these rows"
+            "all); raise max_tokens or shorten these rows"
         )
     ranks = balance(tokens, dp_size, equal_counts=equal_counts, method=method).groups
     filled = [_first_fit(tokens, rows, max_tokens) for rows in ranks]

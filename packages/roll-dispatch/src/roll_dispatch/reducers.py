@@ -44,17 +44,16 @@ def _merge(
             if value.keys() != first.keys():
                 raise CollectError(
                     f"{mode}: reducer {name!r} merges dicts key by key, but rank {rank} has "
-                    f"{sorted(value, key=str)} "
-                    f"and rank {ranks[0]} has {sorted(first, key=str)}; return the same keys, or give a "
-                    "function"
+                    f"{sorted(value, key=str)} and rank {ranks[0]} has {sorted(first, key=str)}; return the "
+                    "same keys, or give a function"
                 )
         return {key: _merge(mode, name, ranks, [value[key] for value in values], weights) for key in first}
     for rank, value in zip(ranks, values, strict=True):
         if isinstance(value, (str, bytes, list, tuple, Mapping)) or value is None:
             raise CollectError(
                 f"{mode}: reducer {name!r} merges numbers, but rank {rank} returned a "
-                f"{type(value).__name__}; return "
-                "numbers or dicts of them, or give a function of the list of outputs"
+                f"{type(value).__name__}; return numbers or dicts of them, or give a function of the list "
+                "of outputs"
             )
     if name == "mean":
         return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)

@@ -120,8 +120,7 @@ def registered_methods(cls: type) -> dict[str, Route]:
             if isinstance(value, (staticmethod, classmethod)) and isinstance(route, Route):
                 raise RegisterError(
                     f"{cls.__name__}.{name} is a {type(value).__name__}, and only methods of a worker are "
-                    "registered; "
-                    "give it self"
+                    "registered; give it self"
                 )
             if isinstance(route, Route):
                 routes[name] = route
@@ -141,8 +140,7 @@ def _positional(method: Callable[..., Any]) -> tuple[str, ...]:  # Any: the user
     if taken:
         raise RegisterError(
             f"{method.__qualname__} has the parameter {', '.join(taken)}, which every call of a cluster "
-            "takes for "
-            "itself; rename it"
+            "takes for itself; rename it"
         )
     names: tuple[str, ...] = code.co_varnames[1:count]
     return names

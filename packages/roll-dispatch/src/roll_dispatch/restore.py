@@ -71,8 +71,7 @@ def _check_lengths(mode: str, kind: Kind, outputs: Outputs, due: dict[int, int],
         length = kind.length(value)
         if length != due[rank]:
             raise CollectError(
-                f"{mode}: rank {rank} was sent {due[rank]} rows and returned {length}, and the rows of "
-                "this call were "
-                f"{why}, so a result has a row per row sent; return that, a dict or number per rank, or "
-                "declare a reducer"
+                f"{mode}: rank {rank} was sent {due[rank]} rows and returned {length}, and the rows of this "
+                f"call were {why}, so a result has a row per row sent; return that, a dict or number per "
+                "rank, or declare a reducer"
             )

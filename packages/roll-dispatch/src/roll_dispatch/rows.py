@@ -78,8 +78,7 @@ class BalancedSplit(Record):
         if self.cost not in known:
             raise SplitError(
                 f"{context.mode}: no argument {self.cost!r} holds the cost per row, only {sorted(known)}; "
-                "pass it by "
-                "keyword, or give Dispatch.balanced a function"
+                "pass it by keyword, or give Dispatch.balanced a function"
             )
         return [*known[self.cost]]
 

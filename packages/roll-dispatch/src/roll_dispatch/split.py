@@ -60,10 +60,9 @@ class Leaf(Record):
         sizes = wanted if self.kind.trusted else [self.kind.length(part) for part in parts]
         if sizes != wanted:
             raise SplitError(
-                f"{self.mode}: argument {self.path}: the rule of its type {type(self.value).__name__} "
-                "gives parts of "
-                f"{sizes} rows where {wanted} are due; correct its chunk, slices or indices, or use "
-                "register_splittable"
+                f"{self.mode}: argument {self.path}: the rule of its type {type(self.value).__name__} gives "
+                f"parts of {sizes} rows where {wanted} are due; correct its chunk, slices or indices, or "
+                "use register_splittable"
             )
         return parts
 
@@ -148,8 +147,7 @@ class ArgumentPlan:
         if forced and len(self.leaves) == before:
             raise SplitError(
                 f"{self.mode}: argument {path} is {type(value).__name__}(...) around a "
-                f"{type(inner).__name__}, "
-                "which has no rows; pass it bare to send it to every rank"
+                f"{type(inner).__name__}, which has no rows; pass it bare to send it to every rank"
             )
         return spread
 
@@ -168,9 +166,8 @@ class ArgumentPlan:
     def _route(self, value: Direct[object], path: str) -> None:
         if not self._direct:
             raise SplitError(
-                f"{self.mode}: argument {path} is Direct(...), but this mode decides itself where rows "
-                "go; pass it "
-                "bare, or register the method with Dispatch.DIRECT"
+                f"{self.mode}: argument {path} is Direct(...), but this mode decides itself where rows go; "
+                "pass it bare, or register the method with Dispatch.DIRECT"
             )
         self.routes[path] = value.to
 
@@ -180,8 +177,7 @@ class ArgumentPlan:
             told = ", ".join(f"argument {leaf.path} has {leaf.length}" for leaf in self.leaves)
             raise SplitError(
                 f"{self.mode} cuts all arguments at the same rows over {self.over}, but they differ in "
-                "their number "
-                f"of rows: {told}; wrap those that every rank needs whole in Broadcast(...)"
+                f"their number of rows: {told}; wrap those that every rank needs whole in Broadcast(...)"
             )
         return lengths.pop() if lengths else None
 

@@ -32,8 +32,8 @@ class Topology:
         if broken:
             listed = "\n".join(f"  - {sentence}" for sentence in broken)
             raise TopologyError(
-                f"these {len(found)} ranks are no topology:\n{listed}\n"
-                "Correct the coordinates that the workers publish, or build them with Topology.from_sizes."
+                f"these {len(found)} ranks are no topology:\n{listed}\nCorrect the coordinates that the "
+                "workers publish, or build them with Topology.from_sizes."
             )
         self.ranks: tuple[RankInfo, ...] = tuple(sorted(found, key=lambda info: info.rank))
         self._at = {place(info): info.rank for info in self.ranks}
