@@ -50,6 +50,25 @@ def test_a_worker_class_that_does_not_exist_is_refused(here: Path) -> None:
     assert "Adder" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [(["num_gpus_per_node=64"], "num_gpus_per_node"), (["num_nodes=2", "num_gpus_per_node=0"], "num_nodes")],
+)
+def test_a_run_that_asks_for_more_than_this_machine_has_is_refused_before_ray_starts(
+    here: Path, monkeypatch: pytest.MonkeyPatch, settings: list[str], path: str
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    refused = roll("run", "sums.yaml", "runtime=ray", *settings)
+
+    assert refused.exit_code == 2
+    assert f"\n{path}  (" in refused.stderr
+    assert roll("check", "sums.yaml", "runtime=ray", *settings).exit_code == 0
+
+
+def test_an_unknown_or_missing_tracker_is_refused(here: Path) -> None:
+    assert "tensorboard" in roll("check", "sums.yaml", "track_with=tensorbord").stderr
+
+
 def test_a_role_without_a_worker_class_is_refused(here: Path) -> None:
     result = roll("check", "sums.yaml", "adder.worker_cls=null")
 

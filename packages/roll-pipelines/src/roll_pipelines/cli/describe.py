@@ -7,7 +7,7 @@ from roll_pipelines.cli.exit_codes import ExitCode
 from roll_pipelines.cli.modules import find_modules_beside
 from roll_pipelines.cli.output import refuse, say
 from roll_pipelines.config.base_config import BaseConfig
-from roll_pipelines.config.load import Loaded, check_worker_classes, load_config
+from roll_pipelines.config.load import Loaded, check_startable, load_config
 from roll_pipelines.config.machine import devices_of
 from roll_pipelines.config.problems import ConfigError, Problem
 from roll_resources import DevicePool, Plan, PlanError, plan
@@ -24,7 +24,7 @@ def check_file(config: Path, overrides: Sequence[str], *, nodes: int | None, dev
     """
     try:
         loaded, placement = _plan(config, overrides, nodes=nodes, devices=devices)
-        check_worker_classes(loaded)
+        check_startable(loaded, machine_too=False)
     except ConfigError as refused:
         return refuse(refused)
     say(_summary(loaded))

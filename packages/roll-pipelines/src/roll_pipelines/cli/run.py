@@ -14,7 +14,7 @@ from roll_pipelines.checkpoints import CheckpointNotFoundError
 from roll_pipelines.cli.exit_codes import ExitCode
 from roll_pipelines.cli.modules import find_modules_beside
 from roll_pipelines.cli.output import refuse, say, set_up_logging, tell
-from roll_pipelines.config.load import Loaded, check_worker_classes, load_config
+from roll_pipelines.config.load import Loaded, check_startable, load_config
 from roll_pipelines.config.problems import ConfigError
 from roll_pipelines.report import NoRunError, write_report
 from roll_pipelines.run_directory import CONFIG_FILE
@@ -38,7 +38,7 @@ def run_pipeline(config: Path, overrides: Sequence[str]) -> ExitCode:
     find_modules_beside(config)
     try:
         loaded = load_config(config, overrides)
-        check_worker_classes(loaded)
+        check_startable(loaded, machine_too=True)
     except ConfigError as refused:
         return refuse(refused)
     return launch(loaded)

@@ -1,12 +1,13 @@
 """From a YAML file to a checked configuration instance."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from roll_pipelines.config.base_config import BaseConfig
 from roll_pipelines.config.compose import compose_file
-from roll_pipelines.config.machine import Machine
+from roll_pipelines.config.machine import Machine, missing_hardware
 from roll_pipelines.config.pipelines import PipelineClassError, find_pipeline, worker_problems
 from roll_pipelines.config.problems import ConfigError, Problem
 from roll_pipelines.config.rules import find_problems, without_followers
@@ -80,16 +81,19 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, machine: Mac
     )
 
 
-def check_worker_classes(loaded: Loaded) -> None:
-    """Raises when a role's worker class is missing or cannot be imported.
+def check_startable(loaded: Loaded, *, machine_too: bool) -> None:
+    """Raises when a role's worker class cannot be imported, or this machine lacks what the run asks for.
 
     Args:
         loaded: the configuration.
+        machine_too: whether the run shall start here, so that this machine must have the nodes and devices.
 
     Raises:
-        ConfigError: some roles have no worker class; the error lists all of them.
+        ConfigError: it could not start; the error lists everything.
     """
     problems = list(worker_problems(loaded.config))
+    if machine_too:
+        problems += missing_hardware(loaded.config, ray_address=os.environ.get("RAY_ADDRESS"))
     if problems:
         raise ConfigError(str(loaded.path), _placed(problems, loaded.sources, loaded.path))
 

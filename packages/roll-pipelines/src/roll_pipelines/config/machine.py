@@ -2,11 +2,13 @@
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from roll_pipelines.config.base_config import BaseConfig
+from roll_pipelines.config.problems import Problem
 from roll_resources import current_platform
 
 DEVICE_FILES = {
@@ -51,3 +53,25 @@ def devices_of(config: BaseConfig) -> int:
     if config.num_gpus_per_node is not None:
         return config.num_gpus_per_node
     return count_devices() if any(role.device_ids() for role in config.roles().values()) else 0
+
+
+def missing_hardware(config: BaseConfig, *, ray_address: str | None) -> Iterator[Problem]:
+    """Yields what a run asks for and cannot have here, as far as that is known before Ray starts.
+
+    Args:
+        config: the configuration.
+        ray_address: the Ray that the run would join; None when it would start one on this machine.
+    """
+    if config.runtime != "ray" or ray_address:
+        return
+    if config.num_nodes > 1:
+        hint = "set RAY_ADDRESS to the cluster that `ray start` made, or num_nodes: 1"
+        rule = "must be 1: no Ray cluster is named, so the run would use this machine only"
+        yield Problem(path="num_nodes", rule=rule, value=config.num_nodes, hint=hint)
+    here = count_devices()
+    if config.num_gpus_per_node is not None and config.num_gpus_per_node > here:
+        hint = (
+            "lower it, set RAY_ADDRESS to a cluster that has them, or try the placement with runtime: local"
+        )
+        rule = f"must be at most {here}, the devices of this machine"
+        yield Problem(path="num_gpus_per_node", rule=rule, value=config.num_gpus_per_node, hint=hint)
