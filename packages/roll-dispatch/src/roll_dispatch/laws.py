@@ -69,7 +69,8 @@ def _places(ranks: Sequence[RankInfo]) -> Iterator[str]:
     standing: dict[tuple[int, ...], list[RankInfo]] = {}
     for info in ranks:
         standing.setdefault(place(info), []).append(info)
-    for _, who in sorted(standing.items(), key=lambda item: item[0]):
+    for where in sorted(standing):
+        who = standing[where]
         if len(who) > 1:
             spelled = ", ".join(f"{axis}={coordinate(who[0], axis)}" for axis in AXES)
             yield f"ranks {_some([info.rank for info in who])} all stand at {spelled}"
