@@ -41,7 +41,9 @@ def column(data: DataProto, name: str) -> Tensor:
 def critic(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("critic")
     torch.manual_seed(3)
-    model = transformers.AutoModelForTokenClassification.from_pretrained(tiny, num_labels=1)
+    config = transformers.AutoConfig.from_pretrained(tiny, num_labels=1)
+    config.classifier_dropout = 0.0
+    model = transformers.AutoModelForTokenClassification.from_pretrained(tiny, config=config)
     model.save_pretrained(place)
     return place
 

@@ -62,8 +62,7 @@ class LaidOutForward:
 
     def _run(self, **inputs: Tensor | None) -> Tensor:
         with warnings.catch_warnings():
-            # FSDP warns of outputs that are views, because of what writing to them would do; nothing here
-            # does.
+            # FSDP warns of outputs that are views, for what writing to them would do; nothing here does.
             warnings.filterwarnings("ignore", message="FSDP2-wrapped module", category=UserWarning)
             return output_of(self._model(use_cache=False, **inputs))
 
