@@ -24,6 +24,7 @@ from roll_executor.shape import Shape
 from roll_executor.sizes import size_of, size_of_parts
 from roll_executor.stats import MethodStats, Span, Stats
 from roll_executor.stream import ResultStream
+from roll_executor.tracing import CallSpan
 from roll_executor.watch import watch
 from roll_executor.worker_config import WorkerConfig, restartable
 from roll_executor.workers import Health, Ticket, Workers
@@ -234,7 +235,10 @@ class Cluster(Shape):
         self._check_open()
         self._mend()
         plan = plan_call(route, self.topology, args, kwargs)
-        header = Header(method=method, clear_cache=route.clear_cache, prefetch=route.prefetch)
+        span = CallSpan(self.name, method, num_ranks=self.world_size)
+        header = Header(
+            method=method, clear_cache=route.clear_cache, prefetch=route.prefetch, context=span.context
+        )
         if self._recorder is not None:
             initialized = self._initialized.parts(self._topology) if self._initialized else None
             self._recorder.write(self._workers, header, plan.parts, initialized)
@@ -245,7 +249,7 @@ class Cluster(Shape):
             method=method,
             timeout_s=self._limit(route, timeout_s),
             kill_peers_after_s=self.worker_config.kill_peers_after_s,
-            on_end=_ending(self, method, size_of_parts(plan.parts)),
+            on_end=_ending(self, method, span, sent=size_of_parts(plan.parts)),
         )
         if method == INITIALIZE:
             with self._lock:
@@ -377,10 +381,11 @@ def _restore(
     return cluster
 
 
-def _ending(cluster: Cluster, method: str, sent: int) -> OnEnd:
+def _ending(cluster: Cluster, method: str, span: CallSpan, *, sent: int) -> OnEnd:
     watched = weakref.ref(cluster)
 
     def end(statuses: dict[int, Status] | None, seconds: float, outputs: object) -> None:
+        span.end(failed=statuses is None)
         owner = watched()
         if owner is None:
             return

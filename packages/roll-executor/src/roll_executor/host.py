@@ -5,6 +5,7 @@ import pickle
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
@@ -14,6 +15,7 @@ from roll_executor.circumstances import circumstances_of
 from roll_executor.errors import Where, WorkerColdError, WorkerError, WorkerRaisedError, WorkerStartError
 from roll_executor.hooks import Hooks
 from roll_executor.place import WorkerPlace, standing_at
+from roll_executor.tracing import working
 
 Wire = list[Any]  # Any: texts, numbers and whatever a few calls add
 CIRCUMSTANCES = "__circumstances__"
@@ -134,7 +136,8 @@ class Host:
         try:
             args, kwargs = self._before(header, args, kwargs)
             try:
-                result = self._method(header.method)(*args, **kwargs)
+                with self._span(header):
+                    result = self._method(header.method)(*args, **kwargs)
             finally:
                 self._after(header)
         except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
@@ -152,9 +155,10 @@ class Host:
         try:
             args, kwargs = self._before(header, args, kwargs)
             try:
-                result = self._method(header.method)(*args, **kwargs)
-                if inspect.isawaitable(result):
-                    result = await result
+                with self._span(header):
+                    result = self._method(header.method)(*args, **kwargs)
+                    if inspect.isawaitable(result):
+                        result = await result
             finally:
                 self._after(header)
         except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
@@ -204,6 +208,9 @@ class Host:
     def abort(self) -> list[str]:
         """A peer has failed: leave any collective. Safe to call from another thread."""
         return self.hooks.abort(self.worker)
+
+    def _span(self, header: Header) -> AbstractContextManager[None]:
+        return working(self.place.worker_name, header.method, header.context)
 
     def _method(self, name: str) -> Callable[..., Any]:  # Any: the user's own method
         if name == CIRCUMSTANCES:
