@@ -27,6 +27,7 @@ DISTRIBUTION = {  # import name -> distribution, where the two differ
     "yaml": "pyyaml",
     "hydra": "hydra-core",
     "megatron": "megatron-core",
+    "opentelemetry": "opentelemetry-api",
     "PIL": "pillow",
     "_pytest": "pytest",
 }
