@@ -80,7 +80,7 @@ def test_losses_over_steps_equal_a_plain_loop(
         use_sequence_packing=packing,
     )
     with (
-        ResourceManager() as manager,
+        ResourceManager(runtime="local" if workers == 1 else "ray") as manager,
         Cluster("sft_train", "roll_pipelines.workers.SFTWorker", manager, role) as cluster,
     ):
         cluster.initialize(pipeline_config=BaseConfig())
