@@ -22,6 +22,7 @@ from roll_pipelines.run_directory import TIMELINE_FILE, RunDirectory
 from roll_pipelines.timeline import Timeline
 from roll_pipelines.tracking import as_number, create_tracker
 from roll_pipelines.worker_state import WorkerState
+from roll_protocol import DataSchema, field_uses
 from roll_resources import ResourceManager
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,9 @@ class BasePipeline:
     config_cls: ClassVar[type[BaseConfig] | None] = None
     """What `roll run` builds for this pipeline; the annotation of `__init__` when None."""
 
+    schemas: ClassVar[tuple[DataSchema, ...]] = ()
+    """The columns that each step needs and produces, in their order: `roll check --fields`."""
+
     _closed = True
     """Nothing is open before the constructor has come to its end."""
 
@@ -56,8 +60,10 @@ class BasePipeline:
         Raises:
             ConfigError: the configuration breaks rules.
             CheckpointNotFoundError: there is nothing to resume from.
+            SchemaError: a step needs a column that no earlier step produces.
         """
         check_config(pipeline_config)
+        field_uses(self.schemas)
         self.pipeline_config = pipeline_config
         self.run_directory = RunDirectory(pipeline_config.run_dir.absolute())
         classes = {"pipeline_cls": type(self), "config_cls": type(pipeline_config)}

@@ -15,7 +15,7 @@ import torch
 from roll_dispatch import Dispatch, register
 from roll_executor import Cluster, Worker
 from roll_pipelines import BaseConfig, BasePipeline, WorkerConfig
-from roll_protocol import DataProto
+from roll_protocol import DataProto, DataSchema
 
 
 @dataclass
@@ -72,6 +72,14 @@ class Sums(BasePipeline):
                 answer = self.adder.add(DataProto.from_single_dict({"x": torch.randn(4)}), step)
             self.end_step(step, {"total": answer.batch["total"].mean()})
         self.summary["total_before"], self.summary["total_after"] = 0.0, float(answer.batch["total"].mean())
+
+
+class Declared(Sums):
+    schemas = (DataSchema("load", produces={"x": "int64[]"}), DataSchema("add", needs={"x": "int64[]"}))
+
+
+class Undeclared(Sums):
+    schemas = (DataSchema("add", needs={"x": "int64[]"}),)
 
 
 class Unfinished(BasePipeline):

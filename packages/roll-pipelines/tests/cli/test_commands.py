@@ -69,6 +69,22 @@ def test_an_unknown_or_missing_tracker_is_refused(here: Path) -> None:
     assert "tensorboard" in roll("check", "sums.yaml", "track_with=tensorbord").stderr
 
 
+def test_check_prints_who_produces_and_consumes_each_field(here: Path) -> None:
+    text = roll("check", "sums.yaml", "pipeline_cls=users_sums.Declared", "--fields").stdout
+
+    assert "column  as" in text
+    assert "x       int64  load         add" in text
+
+
+def test_a_field_that_nobody_produces_is_found_before_the_first_step(here: Path) -> None:
+    refused = roll("check", "sums.yaml", "pipeline_cls=users_sums.Undeclared", "--fields")
+
+    assert refused.exit_code == 2
+    assert "add: x" in refused.stderr
+    assert roll("run", "sums.yaml", "pipeline_cls=users_sums.Undeclared").exit_code != 0
+    assert not (here / "out" / "metrics.jsonl").exists()
+
+
 def test_a_role_without_a_worker_class_is_refused(here: Path) -> None:
     result = roll("check", "sums.yaml", "adder.worker_cls=null")
 

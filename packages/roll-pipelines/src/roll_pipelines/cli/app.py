@@ -42,11 +42,14 @@ def check(
     overrides: Overrides = None,
     nodes: Annotated[int | None, typer.Option(help="Plan on this many nodes instead of num_nodes.")] = None,
     devices: Annotated[int | None, typer.Option(help="Plan on this many devices a node.")] = None,
+    fields: Annotated[
+        bool, typer.Option("--fields", help="Print who produces and consumes each field.")
+    ] = False,
 ) -> None:
     """Say what is wrong with a configuration, or what it would run; start nothing."""
     from roll_pipelines.cli.describe import check_file
 
-    raise typer.Exit(check_file(config, overrides or [], nodes=nodes, devices=devices))
+    raise typer.Exit(check_file(config, overrides or [], nodes=nodes, devices=devices, fields=fields))
 
 
 @app.command()

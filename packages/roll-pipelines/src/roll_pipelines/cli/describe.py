@@ -13,7 +13,9 @@ from roll_pipelines.config.problems import ConfigError, Problem
 from roll_resources import DevicePool, Plan, PlanError, plan
 
 
-def check_file(config: Path, overrides: Sequence[str], *, nodes: int | None, devices: int | None) -> ExitCode:
+def check_file(
+    config: Path, overrides: Sequence[str], *, nodes: int | None, devices: int | None, fields: bool = False
+) -> ExitCode:
     """Validates, resolves and plans a configuration, and prints what it would run.
 
     Args:
@@ -21,6 +23,7 @@ def check_file(config: Path, overrides: Sequence[str], *, nodes: int | None, dev
         overrides: `key=value` in hydra's grammar.
         nodes: nodes to plan on instead of `num_nodes`.
         devices: devices a node to plan on instead of `num_gpus_per_node`.
+        fields: print who produces and consumes each field of the batches, too.
     """
     try:
         loaded, placement = _plan(config, overrides, nodes=nodes, devices=devices)
@@ -30,6 +33,21 @@ def check_file(config: Path, overrides: Sequence[str], *, nodes: int | None, dev
     say(_summary(loaded))
     say("")
     say(str(placement))
+    return _fields(loaded) if fields else ExitCode.DONE
+
+
+def _fields(loaded: Loaded) -> ExitCode:
+    from roll_protocol import SchemaError, field_table
+
+    schemas = getattr(loaded.pipeline_cls, "schemas", ())
+    say("")
+    if not schemas:
+        say(f"fields: {loaded.pipeline_cls.__name__} declares none; set its class attribute `schemas`")
+        return ExitCode.DONE
+    try:
+        say(field_table(schemas))
+    except SchemaError as wrong:
+        return refuse(ConfigError(str(loaded.path), [Problem(path="pipeline_cls", rule=str(wrong))]))
     return ExitCode.DONE
 
 
