@@ -55,11 +55,15 @@ class Outcome:
 
 
 def suites(package: Package) -> Iterator[Suite]:
-    """Yield the environments in which a package's tests run."""
+    """Yield the environments in which a package's tests run.
+
+    The first one has no extras: it leaves out tests marked `ray`, and files named `…_on_ray.py`, which may import Ray.
+    The second one, for packages with an extra `ray`, runs everything.
+    """
     yield Suite(package=package, markers="not slow and not ray")
     extras = table(read_toml(package.folder / "pyproject.toml"), "project", "optional-dependencies")
     if "ray" in extras and any("mark.ray" in path.read_text(encoding="utf-8") for path in package.tests):
-        yield Suite(package=package, markers="ray and not slow", extra="ray")
+        yield Suite(package=package, markers="not slow", extra="ray")
 
 
 def copy_tests(root: Path, package: Package, scratch: Path) -> Path:
