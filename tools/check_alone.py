@@ -57,8 +57,8 @@ class Outcome:
 def suites(package: Package) -> Iterator[Suite]:
     """Yield the environments in which a package's tests run.
 
-    The first one has no extras: it leaves out tests marked `ray`, and files named `…_on_ray.py`, which may import Ray.
-    The second one, for packages with an extra `ray`, runs everything.
+    The first one has no extras: it leaves out tests marked `ray`, and files named `…_on_ray.py`, which may
+    import Ray. The second one, for packages with an extra `ray`, runs everything.
     """
     yield Suite(package=package, markers="not slow and not ray")
     extras = table(read_toml(package.folder / "pyproject.toml"), "project", "optional-dependencies")
@@ -66,8 +66,14 @@ def suites(package: Package) -> Iterator[Suite]:
         yield Suite(package=package, markers="not slow", extra="ray")
 
 
-def copy_tests(root: Path, package: Package, scratch: Path) -> Path:
+def copy_tests(root: Path, package: Package, scratch: Path, *, leave_out: str = "") -> Path:
     """Copy a package without its sources, and the pytest settings, and return the folder of its tests.
+
+    Args:
+        root: the workspace.
+        package: the package.
+        scratch: the folder to copy to.
+        leave_out: a pattern of names of files that are not copied.
 
     Raises:
         LayoutError: the package has no folder of tests.
@@ -75,7 +81,9 @@ def copy_tests(root: Path, package: Package, scratch: Path) -> Path:
     if not package.tests:
         raise LayoutError(f"{package.folder}/tests holds no Python files; every package has tests of its own")
     place = scratch / "packages" / package.name
-    shutil.copytree(package.folder, place, ignore=shutil.ignore_patterns("src", "__pycache__", ".*", "dist"))
+    shutil.copytree(
+        package.folder, place, ignore=shutil.ignore_patterns("src", "__pycache__", ".*", "dist", leave_out)
+    )
     shutil.copy(root / "pyproject.toml", scratch / "pyproject.toml")
     return place / "tests"
 
@@ -124,7 +132,8 @@ def test(root: Path, suite: Suite, wheels: Mapping[str, Path], python: Path) -> 
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f"alone-{suite.package.name}-") as folder:
         scratch = Path(folder)
-        tests = copy_tests(root, suite.package, scratch)
+        leave_out = "" if suite.extra else "*_on_ray.py"
+        tests = copy_tests(root, suite.package, scratch, leave_out=leave_out)
         interpreter = install(root, suite, wheels, scratch, python)
         command = [
             str(interpreter),
