@@ -80,6 +80,13 @@ def test_a_run_that_has_not_ended_is_reported_and_says_so(tmp_path: Path) -> Non
     assert "has not ended" in write_report(tmp_path).read_text()
 
 
+def test_a_run_that_failed_is_reported_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "loss": 1.0}\n')
+    (tmp_path / "summary.json").write_text('{"status": "failed", "steps": 1, "seconds": 1.0}')
+
+    assert "This run failed" in write_report(tmp_path).read_text()
+
+
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoRunError, match="neither metrics"):
         write_report(tmp_path)

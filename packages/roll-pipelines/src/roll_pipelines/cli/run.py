@@ -4,7 +4,7 @@ import json
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -74,26 +74,26 @@ def launch(loaded: Loaded) -> ExitCode:
     # In hand before __init__ runs, so that a constructor that fails half-way can be closed.
     pipeline: Any = object.__new__(loaded.pipeline_cls)  # Any: the user's own class
     code = ExitCode.DONE
-    with _signals():
+    with _signals() as terminate:
         try:
             try:
                 pipeline.__init__(loaded.config)
                 _keep_folders(run_dir, folders)
+                signal.signal(signal.SIGTERM, terminate)  # Ray, when it starts, puts its own in place
                 pipeline.run()
             finally:
                 _close(pipeline)
-        except KeyboardInterrupt:
-            code = ExitCode.INTERRUPTED
-        except Terminated:
-            code = ExitCode.TERMINATED
+        except (KeyboardInterrupt, Terminated) as stopped:
+            code = _code_of(stopped)
         except CheckpointNotFoundError as missing:
             tell(f"roll: {missing}")
             return ExitCode.REFUSED
         except ConfigError as refused:
             return refuse(refused)
         except Exception as failed:  # noqa: BLE001  # the one place that turns a failure into a message
-            code = ExitCode.FAILED
-            tell(_explain(failed, run_dir))
+            code = _code_of(failed)
+            if code is ExitCode.FAILED:
+                tell(_explain(failed, run_dir))
     _finish(pipeline, run_dir, code)
     return code
 
@@ -111,17 +111,29 @@ def _folders_of(run_dir: Path) -> list[str]:
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
-    """SIGTERM unwinds like Ctrl-C."""
+def _signals() -> Iterator[Callable[[int, FrameType | None], None]]:
+    """SIGTERM unwinds like Ctrl-C, by the handler that the block is given."""
 
     def terminate(_signal: int, _frame: FrameType | None) -> None:
         raise Terminated
 
     before = signal.signal(signal.SIGTERM, terminate)
     try:
-        yield
+        yield terminate
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _code_of(ended_by: BaseException) -> ExitCode:
+    """A signal that arrives inside compiled code comes out as the cause of another error."""
+    error: BaseException | None = ended_by
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return ExitCode.INTERRUPTED
+        if isinstance(error, Terminated):
+            return ExitCode.TERMINATED
+        error = error.__cause__ or error.__context__
+    return ExitCode.FAILED
 
 
 def _close(pipeline: object) -> None:

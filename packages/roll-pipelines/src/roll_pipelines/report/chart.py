@@ -12,13 +12,14 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 26
 SMOOTHED_FROM = 25
 
 
-def line_chart(series: Series) -> str:
+def line_chart(series: Series, *, steps: tuple[float, float] | None = None) -> str:
     """Returns one metric as an SVG drawing: many values faint under their average, few values as dots.
 
     Args:
         series: the metric; at least one point.
+        steps: first and last step of the axis, so that several charts line up; those of the metric when None.
     """
-    x_low, x_high = min(series.steps), max(series.steps)
+    x_low, x_high = steps or (min(series.steps), max(series.steps))
     y_ticks = nice_ticks(min(series.values), max(series.values))
     x_ticks = [tick for tick in nice_ticks(x_low, x_high, count=5) if x_low <= tick <= x_high] or [x_low]
     low, high = y_ticks[0], y_ticks[-1]

@@ -94,8 +94,19 @@ def _header(name: str, summary: Mapping[str, object], rows: Sequence[Mapping[str
         ):
             shown = number(_float(value)) if isinstance(value, int | float) else str(value)
             cards.append(_card(key.replace("_", " ").capitalize(), shown))
-    state = "" if summary else '<p class="note">This run has not ended: there is no summary.json yet.</p>'
-    return f"<header><h1>{html.escape(name)}</h1>{state}<div class=cards>{''.join(cards)}</div></header>"
+    head = f"<h1>{html.escape(name)}</h1>{_state(summary)}"
+    return f"<header>{head}<div class=cards>{''.join(cards)}</div></header>"
+
+
+def _state(summary: Mapping[str, object]) -> str:
+    status = summary.get("status", "done")
+    if not summary:
+        return '<p class="note">This run has not ended: there is no summary.json yet.</p>'
+    if status == "done":
+        return ""
+    words = {"failed": "failed; error.txt has the traceback", "interrupted": "was stopped by Ctrl-C"}
+    ended = words.get(str(status), f"was {status}")
+    return f'<p class="note bad">This run {html.escape(ended)}. What it measured until then is below.</p>'
 
 
 def changes(summary: Mapping[str, object]) -> list[tuple[str, float, float]]:
@@ -155,16 +166,21 @@ def _float(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _figure(series: Series, *, title: str) -> str:
+def _figure(series: Series, *, title: str, steps: tuple[float, float]) -> str:
     last = number(series.values[-1])
     return (
         f"<figure><figcaption><b>{html.escape(title)}</b><code>{html.escape(series.name)}</code>"
-        f'<span class="last">{last}</span></figcaption>{line_chart(series)}</figure>'
+        f'<span class="last">{last}</span></figcaption>{line_chart(series, steps=steps)}</figure>'
     )
 
 
+def _span(series: Sequence[Series]) -> tuple[float, float]:
+    steps = [step for entry in series for step in (entry.steps[0], entry.steps[-1])]
+    return min(steps), max(steps)
+
+
 def _curves(series: Sequence[Series]) -> str:
-    figures = [_figure(entry, title=entry.title) for entry in main_series(series)]
+    figures = [_figure(entry, title=entry.title, steps=_span(series)) for entry in main_series(series)]
     return f"<section><h2>Curves</h2><div class=grid>{''.join(figures)}</div></section>" if figures else ""
 
 
@@ -173,7 +189,9 @@ def _everything(series: Sequence[Series]) -> str:
     rest = sorted((entry for entry in series if entry.name not in shown), key=lambda entry: entry.name)
     if not rest:
         return ""
-    figures = "".join(_figure(entry, title=entry.name.rpartition("/")[2]) for entry in rest)
+    figures = "".join(
+        _figure(entry, title=entry.name.rpartition("/")[2], steps=_span(series)) for entry in rest
+    )
     title = f"All other metrics <small>{len(rest)}</small>"
     return f"<section><details><summary>{title}</summary><div class=grid>{figures}</div></details></section>"
 
