@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from roll_strategies import ModelNotFound, ModelSettings, StrategyContext, build_strategy
 from roll_strategies.fsdp2 import Fsdp2InferStrategy
 from roll_strategies.fsdp2.streaming import files_of
-from roll_strategies.testing import run_ranks
+from roll_strategies.testing import run_ranks, whole_state
 
 
 def strategy_for(
@@ -29,10 +29,6 @@ def strategy_for(
     return strategy
 
 
-def whole(strategy: Fsdp2InferStrategy) -> dict[str, Tensor]:
-    return {n: v.full_tensor() for n, v in strategy.unwrap_model().state_dict().items()}
-
-
 def forward(model: nn.Module) -> Tensor:
     ids = torch.arange(1, 9)[None]
     with torch.no_grad():
@@ -47,7 +43,7 @@ def streamed(
     for directory in directories:
         strategy = strategy_for(rank, world_size, port, directory)
         strategy.initialize()
-        found.append((whole(strategy), forward(strategy.unwrap_model())))
+        found.append((whole_state(strategy), forward(strategy.unwrap_model())))
     return found
 
 
@@ -79,7 +75,7 @@ def different(rank: int, world_size: int, port: int, directory: str) -> dict[str
 
     strategy = strategy_for(rank, world_size, port, directory)
     strategy.initialize(model_provider=provider)
-    return whole(strategy)
+    return whole_state(strategy)
 
 
 def test_a_provider_that_draws_differently_on_each_rank_gives_all_that_of_rank_0(tiny: Path) -> None:
@@ -101,7 +97,7 @@ def test_weights_that_are_not_in_safetensors_are_loaded_whole(tiny: Path, tmp_pa
     strategy = strategy_for(0, 1, 0, str(tmp_path))
     strategy.initialize()
     for name, value in model.state_dict().items():
-        assert torch.equal(whole(strategy)[name], value)
+        assert torch.equal(whole_state(strategy)[name], value)
 
 
 def test_a_missing_directory_is_named() -> None:

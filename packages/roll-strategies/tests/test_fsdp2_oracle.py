@@ -17,7 +17,7 @@ from roll_strategies import (
     TrainStrategy,
     build_strategy,
 )
-from roll_strategies.testing import run_ranks
+from roll_strategies.testing import run_ranks, whole_state
 
 LENGTHS = [12, 3, 7, 5, 12, 4, 9, 2]
 WIDTH = 13
@@ -108,8 +108,7 @@ def one_run(rank: int, world_size: int, port: int, model_dir: str, case: Case, s
         metric = strategy.train_step(batch, loss)["default/loss"]
         assert isinstance(metric, Metric)
         losses.append(float(metric))
-    state = strategy.unwrap_model().state_dict()
-    return losses, {name: value.full_tensor().clone() for name, value in state.items()}
+    return losses, whole_state(strategy)
 
 
 def compare(

@@ -25,7 +25,7 @@ from roll_strategies import (
     build_strategy,
 )
 from roll_strategies.fsdp2 import Fsdp2TrainStrategy
-from roll_strategies.testing import RankFailure, run_ranks
+from roll_strategies.testing import RankFailure, run_ranks, whole_state
 
 
 def train_strategy(
@@ -93,12 +93,12 @@ def number(metrics: dict[str, object], name: str) -> float:
 
 
 def state_of(strategy: Fsdp2TrainStrategy) -> dict[str, Tensor]:
-    return {n: v.full_tensor().clone() for n, v in strategy.unwrap_model().state_dict().items()}
+    return whole_state(strategy)
 
 
 def local_parameters(strategy: Fsdp2TrainStrategy) -> list[Tensor]:
     parameters = strategy.unwrap_model().parameters()
-    return [p.to_local() for p in parameters if isinstance(p, DTensor)]
+    return [p.to_local() if isinstance(p, DTensor) else p for p in parameters]
 
 
 def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:

@@ -18,6 +18,7 @@ from roll_strategies import (
     TrainStrategy,
     build_strategy,
 )
+from roll_strategies.testing import whole_state
 
 LENGTHS = [8, 3, 5, 6]
 
@@ -88,7 +89,7 @@ def test_a_value_head_learns_the_same_however_rows_are_divided(critic: Path, bat
     total.backward()  # type: ignore[no-untyped-call]  # torch
     optimizer.step()
     assert float(metric) == pytest.approx(float(total.detach()), abs=1e-5)
-    state = {n: v.full_tensor() for n, v in strategy.unwrap_model().state_dict().items()}
+    state = whole_state(strategy)
     for name, value in plain.state_dict().items():
         assert (state[name] - value).abs().max() < 2e-5, name
 

@@ -15,13 +15,14 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
-from torch.distributed.tensor import DTensor
 
 from roll_strategies.commit import finish_staging, read_marker, staging_of, start_staging
 from roll_strategies.errors import CheckpointError
 from roll_strategies.fsdp2.sharding import reshard
+from roll_strategies.hf.lora import is_adapter, merged_state, save_adapter
 from roll_strategies.random_state import random_state, set_random_state
-from roll_strategies.weights.plan import named_state
+from roll_strategies.settings import ModelSettings
+from roll_strategies.weights.plan import Gathered, named_state
 
 if TYPE_CHECKING:
     from roll_strategies.fsdp2.train import Fsdp2TrainStrategy
@@ -46,6 +47,7 @@ def save_training(strategy: "Fsdp2TrainStrategy", save_dir: str, *, global_step:
     saved = time.monotonic()
     if strategy.options.save_hf_model:
         export(model, staging, tokenizer=strategy.tokenizer, group=group)
+        export_adapter(model, staging / "adapter", context.model, group=group)
     facts = {
         "format": FORMAT,
         "global_step": global_step,
@@ -109,8 +111,8 @@ def export(model: nn.Module, directory: Path, *, tokenizer: object | None, group
     """
     rank = dist.get_rank(group)
     whole: dict[str, Tensor] = {}
-    for name, tensor in named_state(model).items():
-        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    for name, tensor in merged_state(model).items():
+        full = tensor.full_tensor() if isinstance(tensor, Gathered) else tensor
         if rank == 0:
             whole[name] = full.detach().cpu()
 
@@ -123,6 +125,19 @@ def export(model: nn.Module, directory: Path, *, tokenizer: object | None, group
                 keep(str(directory))
 
     _together(group, write)
+
+
+def export_adapter(
+    model: nn.Module, directory: Path, settings: ModelSettings, *, group: dist.ProcessGroup
+) -> None:
+    """Writes the adapters alone, where the model has any; rank 0 writes, every rank helps to gather."""
+    factors: dict[str, Tensor] = {}
+    for name, tensor in named_state(model).items():
+        if is_adapter(name):
+            full = tensor.full_tensor() if isinstance(tensor, Gathered) else tensor
+            factors[name] = full.detach().cpu()
+    if factors and dist.get_rank(group) == 0:
+        save_adapter(factors, directory, settings)
 
 
 def _together(group: dist.ProcessGroup, act: Any) -> None:  # Any: a callable whose result is not used

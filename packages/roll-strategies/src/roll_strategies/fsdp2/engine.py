@@ -112,7 +112,7 @@ class Fsdp2Strategy(InferenceStrategy):
 
     def _build(self, model_provider: ModelProvider | None) -> nn.Module:
         assert self._groups is not None
-        model = build_model(
+        return build_model(
             self.context,
             self.options,
             self._groups,
@@ -121,8 +121,6 @@ class Fsdp2Strategy(InferenceStrategy):
             trainable=self.trainable,
             compute_dtype=self.compute_dtype,
         )
-        assert isinstance(model, nn.Module)
-        return model
 
     def layout(self) -> Layout | None:
         """Returns how the current micro-batch is laid out."""

@@ -2,7 +2,6 @@
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 
 from roll_strategies.context import StrategyContext
 from roll_strategies.fsdp2 import ulysses
@@ -10,6 +9,7 @@ from roll_strategies.fsdp2.groups import Groups
 from roll_strategies.fsdp2.options import Fsdp2Options
 from roll_strategies.fsdp2.sharding import equalise, shard_model
 from roll_strategies.fsdp2.streaming import empty_model, fill
+from roll_strategies.hf import lora
 from roll_strategies.hf.models import load_model, prepare, torch_dtype
 from roll_strategies.interfaces import ModelProvider
 from roll_strategies.offload import own_memory
@@ -26,7 +26,7 @@ def build_model(
     tokenizer: object | None,
     trainable: bool,
     compute_dtype: torch.dtype,
-) -> FSDPModule:
+) -> nn.Module:
     """Returns the sharded model; its state is the same on every rank.
 
     Weights in safetensors are read part by part, so that no rank holds the whole model. What a provider makes
@@ -48,9 +48,10 @@ def build_model(
     ours = provider is None or provider is default_model_provider
     model = empty_model(settings, is_trainable=trainable, dtype=master) if ours else None
     if model is not None:
-        use_split_attention(model, groups.sequence)
+        _adapt(model, context, groups)
         sharded = shard_model(model, groups, options, compute_dtype=compute_dtype)
         fill(model, settings, device=torch.device("cpu") if options.offload_policy else device)
+        lora.reset(model, seed=context.seed)
         return sharded
     if ours:
         # Straight into the master dtype: a half-precision stop in between would round float32 weights.
@@ -67,9 +68,18 @@ def build_model(
         model = model.to(master)
     own_memory(model)
     equalise(model, groups.world, device)
-    use_split_attention(model, groups.sequence)
+    _adapt(model, context, groups)
     model.to(device)
-    return shard_model(model, groups, options, compute_dtype=compute_dtype)
+    sharded = shard_model(model, groups, options, compute_dtype=compute_dtype)
+    lora.reset(model, seed=context.seed)
+    return sharded
+
+
+def _adapt(model: nn.Module, context: StrategyContext, groups: Groups) -> None:
+    """Changes layers before they are sharded: adapters, and attention over split sequences."""
+    if context.model.lora_rank > 0:
+        lora.attach(model, context.model)
+    use_split_attention(model, groups.sequence)
 
 
 def use_split_attention(model: nn.Module, shard: SequenceShard | None) -> None:

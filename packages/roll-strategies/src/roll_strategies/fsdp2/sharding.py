@@ -21,7 +21,7 @@ from roll_strategies.hf.models import torch_dtype
 
 def shard_model(
     model: nn.Module, groups: Groups, options: Fsdp2Options, *, compute_dtype: torch.dtype
-) -> FSDPModule:
+) -> nn.Module:
     """Shards a model in place: each layer on its own, then what is left at the root.
 
     Args:
@@ -31,9 +31,12 @@ def shard_model(
         compute_dtype: dtype of forward and backward.
 
     Returns:
-        The same model.
+        The same model; with one rank it stays as it is, unless its dtypes or places differ.
     """
     master = torch_dtype(options.master_dtype, path="strategy_config.master_dtype")
+    if groups.mesh.size() == 1 and compute_dtype == master and not options.offload_policy:
+        # Nothing to shard and nothing to convert: FSDP would only copy every parameter back and forth.
+        return model
     policy = MixedPrecisionPolicy(
         param_dtype=compute_dtype if compute_dtype != master else None,
         reduce_dtype=_reduce_dtype(options, master, compute_dtype),
@@ -51,7 +54,6 @@ def shard_model(
     for layer in layers_of(model, options):
         fully_shard(layer, **common)
     fully_shard(model, **common)
-    assert isinstance(model, FSDPModule)
     return model
 
 

@@ -9,11 +9,13 @@ import torch
 import transformers
 from safetensors import safe_open
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor
 
+from roll_strategies.hf import lora
 from roll_strategies.hf.models import auto_class, model_directory, prepare
 from roll_strategies.settings import ModelSettings
 from roll_strategies.weights.plan import named_state
+from roll_strategies.weights.shards import shard_bounds
 
 
 def files_of(directory: Path) -> dict[str, Path] | None:
@@ -81,6 +83,8 @@ def fill(model: nn.Module, settings: ModelSettings, *, device: torch.device) -> 
     state = named_state(model)
     by_file: dict[Path, list[tuple[str, Tensor]]] = {}
     for same in ties:
+        if lora.is_adapter(same[0]):
+            continue
         held = next(name for name in same if name in files)
         by_file.setdefault(files[held], []).append((held, state[same[0]]))
     with torch.no_grad():
@@ -109,21 +113,6 @@ def _read(stored: Any, tensor: Tensor) -> None:  # Any: safetensors gives its sl
         return
     start, stop = shard_bounds(tensor)
     tensor.to_local().copy_(stored[start:stop] if tensor.dim() else stored[:])
-
-
-def shard_bounds(tensor: DTensor) -> tuple[int, int]:
-    """Returns which rows of the whole tensor this rank holds, from first to past the last."""
-    start, stop = 0, tensor.shape[0] if tensor.dim() else 0
-    for axis, placement in enumerate(tensor.placements):
-        if isinstance(placement, Replicate):
-            continue
-        assert isinstance(placement, Shard)
-        assert placement.dim == 0, "FSDP shards the first dimension"
-        step = -(-(stop - start) // tensor.device_mesh.size(axis))
-        first = min(start + step * tensor.device_mesh.get_local_rank(axis), stop)
-        start, stop = first, min(first + step, stop)
-    assert not tensor.dim() or tensor.to_local().shape[0] == stop - start
-    return start, stop
 
 
 def _own_buffers(module: nn.Module) -> Mapping[str, Tensor]:

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from roll_protocol import DataProto, Metric
 from roll_strategies.capabilities import Capabilities
@@ -30,7 +31,7 @@ class Fsdp2TrainStrategy(Fsdp2Strategy, TrainStrategy):
     strategy_name: ClassVar[str] = "fsdp2_train"
     trainable: ClassVar[bool] = True
     capabilities: ClassVar[Capabilities] = Capabilities(
-        trains=True, dynamic_batching=True, packing=True, context_parallel=True, sleep=True
+        trains=True, dynamic_batching=True, packing=True, context_parallel=True, lora=True, sleep=True
     )
 
     def __init__(self, context: StrategyContext) -> None:
@@ -104,9 +105,8 @@ class Fsdp2TrainStrategy(Fsdp2Strategy, TrainStrategy):
         """Adds the gradient of a share of the global loss; ranks exchange gradients after the last
         micro-batch."""
         model = self.unwrap_model()
-        set_sync = model.set_requires_gradient_sync
-        assert callable(set_sync)
-        set_sync(last)
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(last)
         # FSDP averages over all ranks; a share is a share of the sum.
         torch.autograd.backward(share * self.context.world_size)
 

@@ -9,6 +9,7 @@ from roll_strategies.testing.contract import (
     check_states,
     check_training,
     check_update_target,
+    whole_state,
 )
 from roll_strategies.testing.ranks import RankFailure, free_port, run_ranks
 from roll_strategies.testing.transports import DirectTransport
@@ -25,4 +26,5 @@ __all__ = [
     "check_update_target",
     "free_port",
     "run_ranks",
+    "whole_state",
 ]

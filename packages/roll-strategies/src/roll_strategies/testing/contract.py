@@ -24,7 +24,7 @@ from roll_strategies.interfaces import InferenceStrategy, TrainStrategy
 from roll_strategies.losses import LossSum
 from roll_strategies.settings import BatchSettings
 from roll_strategies.testing.transports import DirectTransport
-from roll_strategies.weights.plan import named_state
+from roll_strategies.weights.plan import Gathered, named_state
 from roll_strategies.weights.sender import WeightSender
 
 StrategyT = TypeVar("StrategyT", bound=InferenceStrategy)
@@ -201,6 +201,15 @@ def check_resume(make: Make[TrainStrategy], *, vocab_size: int) -> None:
         raise AssertionError("load_checkpoint of a directory that does not exist must raise CheckpointError")
 
 
+def whole_state(engine: InferenceStrategy) -> dict[str, Tensor]:
+    """Returns copies of an engine's parameters and buffers, whole; a collective where they are sharded."""
+    whole = {}
+    for name, value in named_state(engine.unwrap_model()).items():
+        full = value.full_tensor() if isinstance(value, Gathered) else value
+        whole[name] = full.detach().clone()
+    return whole
+
+
 def _rows(vocab_size: int) -> DataProto:
     """Returns 7 rows of 3 to 9 tokens, padded on the right, numbered in the column `row`."""
     draws = torch.Generator().manual_seed(0)
@@ -259,11 +268,7 @@ def _check_rank_info(engine: InferenceStrategy) -> None:
 
 
 def _weights(engine: InferenceStrategy) -> dict[str, Tensor]:
-    whole = {}
-    for name, value in named_state(engine.unwrap_model()).items():
-        gather = getattr(value, "full_tensor", None)
-        whole[name] = (gather() if callable(gather) else value).detach().clone()
-    return whole
+    return whole_state(engine)
 
 
 def _assert_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], when: str) -> None:
@@ -279,4 +284,5 @@ __all__ = [
     "check_states",
     "check_training",
     "check_update_target",
+    "whole_state",
 ]

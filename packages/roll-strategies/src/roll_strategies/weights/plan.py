@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +86,26 @@ def plan_update(specs: Sequence[ParameterSpec], *, bucket_bytes: int, num_target
     return UpdatePlan(tuple(buckets), bucket_bytes, num_targets)
 
 
+@runtime_checkable
+class Gathered(Protocol):
+    """Something that becomes a whole tensor when it is asked to: a sharded tensor, or one that is
+    computed."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the whole."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the whole."""
+        ...
+
+    def full_tensor(self) -> Tensor:
+        """Returns the whole; a collective when it is sharded."""
+        ...
+
+
 def named_state(model: nn.Module) -> dict[str, Tensor]:
     """Returns parameters and persistent buffers by name; tied ones stand under each of their names."""
     return {
@@ -94,7 +115,9 @@ def named_state(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def manifest_of(named: Mapping[str, Tensor], *, version: int, dtype: torch.dtype | None = None) -> Manifest:
+def manifest_of(
+    named: Mapping[str, Tensor | Gathered], *, version: int, dtype: torch.dtype | None = None
+) -> Manifest:
     """Returns the manifest of a model's state; a tied tensor is listed once, its other names as aliases.
 
     Args:
@@ -108,7 +131,7 @@ def manifest_of(named: Mapping[str, Tensor], *, version: int, dtype: torch.dtype
     specs = []
     for same in names.values():
         tensor = named[same[0]]
-        wire = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        wire = dtype if dtype is not None and tensor.dtype.is_floating_point else tensor.dtype
         specs.append(
             ParameterSpec(
                 name=same[0], shape=tuple(tensor.shape), dtype=dtype_name(wire), aliases=tuple(same[1:])

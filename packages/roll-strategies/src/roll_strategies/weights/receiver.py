@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from roll_strategies.errors import StaleWeights, WeightSyncError
 from roll_strategies.memory import Bytes, bytes_of
 from roll_strategies.weights.digest import combined, digest_of
 from roll_strategies.weights.manifest import Bucket, Manifest, ParameterSpec, UpdateReceipt, dtype_of
+from roll_strategies.weights.shards import copy_part
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +192,6 @@ def copy_into(home: Tensor, part: Bytes, spec: ParameterSpec) -> None:
         full = torch.from_numpy(np.array(part)).view(dtype).reshape(spec.shape)
         if isinstance(home, DTensor):
             full = full.to(device=home.device, dtype=home.dtype)
-            shard = distribute_tensor(full, home.device_mesh, home.placements, src_data_rank=None)
-            home.to_local().copy_(shard.to_local())
+            copy_part(home, full)
         else:
             home.copy_(full)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from roll_strategies.errors import WeightSyncError
 from roll_strategies.memory import bytes_of
 from roll_strategies.weights.digest import combined, digest_of
 from roll_strategies.weights.manifest import Bucket, BucketEntry, Manifest, UpdateReceipt, dtype_of
-from roll_strategies.weights.plan import PlannedBucket, manifest_of, plan_update
+from roll_strategies.weights.plan import Gathered, PlannedBucket, manifest_of, plan_update
 from roll_strategies.weights.transport import Answer, Transport
 
 logger = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class WeightSender:
         self._dtype = dtype
         self._agree = agree
 
-    def send(self, named: Mapping[str, Tensor], *, version: int) -> dict[str, float]:
+    def send(self, named: Mapping[str, Tensor | Gathered], *, version: int) -> dict[str, float]:
         """Sends one whole update and returns `bytes`, `seconds`, `buckets` and `targets`.
 
         Raises:
@@ -80,10 +79,10 @@ class WeightSender:
         }
 
 
-def _whole(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+def _whole(tensor: Tensor | Gathered, dtype: torch.dtype) -> Tensor:
     """Returns the whole of a tensor that may be sharded; a collective when it is."""
     with torch.no_grad():
-        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        full = tensor.full_tensor() if isinstance(tensor, Gathered) else tensor
         return full.detach().to(dtype)
 
 
