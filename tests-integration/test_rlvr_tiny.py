@@ -139,7 +139,8 @@ def test_ctrl_c_ends_within_seconds_leaves_nothing_behind_and_a_checkpoint_that_
     assert children, "".join(seen)
     started = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: driver, Ray and workers
-    output, _ = process.communicate(timeout=60)
+    output = process.stdout.read()  # until the last process that could write has ended
+    process.wait(timeout=60)
     assert time.monotonic() - started < 30
     assert process.returncode == 130, output
     assert "stopped by Ctrl-C" in output
