@@ -23,6 +23,8 @@ def running_ray(
         yield ray.get_runtime_context().gcs_address
         return
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # otherwise Ray writes a token into the home directory
+    # Programs that tests start join this Ray; under `uv run` theirs would be a new environment per worker.
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own warnings are not about us
         start_ray(num_cpus=num_cpus, num_gpus=num_gpus, resources=dict(resources or {}), log_to_driver=False)

@@ -25,9 +25,9 @@ def start_ray(**options: Any) -> None:  # Any: ray.init's own options
     Raises:
         Exception: what ``ray.init`` raised on the last attempt.
     """
-    if "RAY_ENABLE_UV_RUN_RUNTIME_ENV" not in os.environ:
-        # Ray reads the variable when it is imported, which is too early for us to set it.
-        ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
+    # Ray reads the variable when it is imported, which may be before a program sets it.
+    asked = os.environ.get("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0").lower()
+    ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = asked in {"1", "true"}
     for attempt in range(1, ATTEMPTS + 1):
         try:
             _init(**options)
