@@ -65,8 +65,11 @@ class Actor:
         visible_ids: tuple[int, ...],
         accelerator: str | None,
         cold_until: str | None,
+        search_path: tuple[str, ...],
     ) -> None:
         """Set the environment, import the worker's class and build the worker."""
+        # Ray gives its workers the folder of the driver's script, but not what the driver added to its path.
+        sys.path += [folder for folder in search_path if folder not in sys.path and os.path.isdir(folder)]
         _set_environment(place, environment, visible_ids, accelerator)
         try:
             parts: Blueprint = cloudpickle.loads(blueprint)

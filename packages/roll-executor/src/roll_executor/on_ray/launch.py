@@ -1,6 +1,8 @@
 """Starting the workers of one cluster on Ray, and starting them again."""
 
+import os
 import secrets
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -125,6 +127,7 @@ class Starter:
                 slot.visible_ids,
                 slot.accelerator,
                 self.order.cold_until if cold else None,
+                tuple(folder or os.getcwd() for folder in sys.path),
             )
             calls.append(call)
         self._get(calls, ranks)
