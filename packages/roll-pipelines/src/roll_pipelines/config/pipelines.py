@@ -14,8 +14,6 @@ BUILT_IN = {
     "dpo": "roll_pipelines.dpo.DPOPipeline",
     "distill": "roll_pipelines.distill.DistillPipeline",
     "rlvr": "roll_pipelines.rlvr.RLVRPipeline",
-    "agentic": "roll_pipelines.agentic.AgenticPipeline",
-    "rollout_only": "roll_pipelines.rollout_only.RolloutOnlyPipeline",
 }
 """Short names of our own pipelines."""
 
