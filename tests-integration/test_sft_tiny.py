@@ -98,8 +98,8 @@ def test_the_example_learns_to_answer_held_out_problems(tmp_path: Path) -> None:
     assert finished.code == 0, finished.output[-4000:]
     summary = finished.summary()
     assert summary["sft_train/val_exact_match"] >= 0.95
-    assert summary["steps"] == 250
-    assert [row["step"] for row in finished.metrics()] == list(range(250))
+    assert summary["steps"] == 400
+    assert [row["step"] for row in finished.metrics()] == list(range(400))
     AutoModelForCausalLM.from_pretrained(finished.checkpoint() / "sft_train")
 
 
