@@ -128,20 +128,19 @@ def test_two_runs_have_the_same_metrics_and_a_resumed_one_too(tmp_path: Path) ->
 
 def test_ctrl_c_ends_within_seconds_leaves_nothing_behind_and_a_checkpoint_that_loads(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    process = runs.start("run", EXAMPLE, directory, *SMALL, "max_steps=500", "save_steps=1")
-    assert process.stdout is not None
-    seen = []
-    for line in process.stdout:
-        seen.append(line)
-        if line.startswith("step 1 "):
-            break
-    children = psutil.Process(process.pid).children(recursive=True)
-    assert children, "".join(seen)
-    started = time.monotonic()
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: driver, Ray and workers
-    output = process.stdout.read()  # until the last process that could write has ended
-    process.wait(timeout=60)
-    assert time.monotonic() - started < 30
+    with runs.start("run", EXAMPLE, directory, *SMALL, "max_steps=500", "save_steps=1") as process:
+        seen: list[str] = []
+        for line in process.stdout:
+            seen.append(line)
+            if line.startswith("step 1 "):
+                break
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert children, "".join(seen)
+        started = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: driver, Ray and workers
+        output = process.stdout.read()  # until the last process that could write has ended
+        process.wait(timeout=60)
+        assert time.monotonic() - started < 30
     assert process.returncode == 130, output
     assert "stopped by Ctrl-C" in output
     _, alive = psutil.wait_procs(children, timeout=15)
