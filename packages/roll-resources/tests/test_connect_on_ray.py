@@ -40,16 +40,28 @@ def ray_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder) / "ray"
 
 
+@pytest.fixture
+def programs() -> Iterator[list[subprocess.Popen[str]]]:
+    """Programs that a test has started; what still runs at its end is killed."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for program in started:
+        program.kill()
+        program.communicate()
+
+
 @pytest.mark.ray
-def test_a_ray_that_somebody_else_started_here_is_not_joined(ray_folder: Path) -> None:
-    programs = [start()]
+@pytest.mark.timeout(600)
+def test_a_ray_that_somebody_else_started_here_is_not_joined(
+    ray_folder: Path, programs: list[subprocess.Popen[str]]
+) -> None:
+    programs.append(start())
     theirs = address(programs[0])
-    (ray_folder / "ray_current_cluster").write_text(
-        theirs
-    )  # what `ray start` leaves, and ray.init() looks for
+    # what `ray start` leaves, and ray.init() looks for
+    (ray_folder / "ray_current_cluster").write_text(theirs)
     programs.append(start())
     ours = address(programs[1])
-    outputs = [program.communicate(timeout=120) for program in programs]
+    outputs = [program.communicate(timeout=240) for program in programs]
     assert [program.returncode for program in programs] == [0, 0], outputs
     assert ours != theirs
 
@@ -74,5 +86,5 @@ def test_a_driver_under_uv_run_keeps_its_workers_in_its_own_environment(
     uv = tmp_path / "uv"  # Ray looks for an ancestor whose command line reads `uv run`
     uv.symlink_to(sys.executable)
     (tmp_path / "run").write_text(UNDER_UV.format(python=sys.executable, program=PRINT_ENVIRONMENT))
-    done = subprocess.run([uv, "run"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([uv, "run"], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=True)
     assert "environment {}" in done.stdout
