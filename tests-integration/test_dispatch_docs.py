@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -27,13 +26,15 @@ def explained(command: str) -> str:
 
 
 @pytest.mark.parametrize("page", [GUIDE, README], ids=lambda page: page.name)
-def test_the_code_of_the_page_runs_as_printed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("printed")
-    monkeypatch.setitem(sys.modules, "printed", module)
+def test_the_code_of_the_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
     found = blocks(page, "python")
     assert found
-    for number, block in enumerate(found):
-        exec(compile(block, f"{page.name} block {number}", "exec"), module.__dict__)
+    # In a process of its own: the names of modes are taken once per process.
+    (tmp_path / "printed.py").write_text("\n".join(found), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "printed.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_test_that_the_guide_prints_passes_under_the_plugin(tmp_path: Path) -> None:

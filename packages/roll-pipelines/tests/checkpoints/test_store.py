@@ -123,7 +123,7 @@ def test_a_copy_that_fails_is_an_error(tmp_path: Path) -> None:
     checkpoint = written(CheckpointStore(tmp_path / "run"), 1)
     (tmp_path / "occupied").write_text("a file where a directory is needed")
     uploader = Uploader(str(tmp_path / "occupied" / "copy"))
-    uploader.upload(checkpoint)
 
     with pytest.raises(UploadError, match="checkpoint-1 was not copied"):
+        uploader.upload(checkpoint)  # tells it already when the copy has ended by then
         uploader.close()
