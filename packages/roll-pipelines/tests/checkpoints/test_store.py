@@ -119,11 +119,16 @@ def test_a_checkpoint_is_copied_to_a_url(tmp_path: Path, in_background: bool) ->
     assert target.find(True) == tmp_path / "copy" / checkpoint.name
 
 
+def upload_to_its_end(uploader: Uploader, checkpoint: Path) -> None:
+    """Upload and close; the first of the two that comes after the end of the copy tells how it went."""
+    uploader.upload(checkpoint)
+    uploader.close()
+
+
 def test_a_copy_that_fails_is_an_error(tmp_path: Path) -> None:
     checkpoint = written(CheckpointStore(tmp_path / "run"), 1)
     (tmp_path / "occupied").write_text("a file where a directory is needed")
     uploader = Uploader(str(tmp_path / "occupied" / "copy"))
 
     with pytest.raises(UploadError, match="checkpoint-1 was not copied"):
-        uploader.upload(checkpoint)  # tells it already when the copy has ended by then
-        uploader.close()
+        upload_to_its_end(uploader, checkpoint)
