@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from roll_pipelines.cli.describe import plan_of
+from roll_pipelines.cli.plan import plan_of
 from roll_pipelines.config import BaseConfig, WorkerConfig
 from roll_pipelines.config.load import Loaded, load_config
 from roll_pipelines.config.machine import Machine

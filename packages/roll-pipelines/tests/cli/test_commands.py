@@ -94,11 +94,28 @@ def test_a_role_without_a_worker_class_is_refused(here: Path) -> None:
 
 def test_plan_pretends_nodes_and_devices(here: Path) -> None:
     result = roll(
-        "plan", "sums.yaml", "adder.device_mapping=0-15", "adder.world_size=16", "--nodes=2", "--devices=8"
+        "plan",
+        "sums.yaml",
+        "adder.device_mapping=0-15",
+        "adder.world_size=16",
+        "--nodes=2",
+        "--gpus-per-node=8",
+        "--svg=plan.svg",
     )
 
     assert result.exit_code == 0
-    assert "node1" in result.stdout
+    assert "adder  15    node1  7           15" in result.stdout
+    grid = "node1  0:A8  1:A9  2:A10  3:A11  4:A12  5:A13  6:A14  7:A15"
+    assert result.stdout.splitlines()[-1] == grid
+    assert "1: adder rank 9" in (here / "plan.svg").read_text()
+    assert not (here / "out").exists()
+
+
+def test_a_picture_that_cannot_be_written_is_told(here: Path) -> None:
+    result = roll("plan", "sums.yaml", "--svg=nowhere/plan.svg")
+
+    assert result.exit_code == 2
+    assert "nowhere/plan.svg" in result.stderr
 
 
 def test_config_says_where_each_value_comes_from(here: Path) -> None:

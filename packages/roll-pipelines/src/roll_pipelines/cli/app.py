@@ -25,6 +25,11 @@ Overrides = Annotated[
 Pipeline = Annotated[
     str, typer.Argument(metavar="PIPELINE", help="sft, dpo, distill, rlvr, or the dotted path of a class.")
 ]
+Nodes = Annotated[int | None, typer.Option(help="Plan on this many nodes instead of num_nodes.")]
+Devices = Annotated[
+    int | None,
+    typer.Option("--gpus-per-node", help="Plan on this many devices a node instead of num_gpus_per_node."),
+]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The output_dir of a run.")]
 
 
@@ -40,8 +45,8 @@ def run(config: Config, overrides: Overrides = None) -> None:
 def check(
     config: Config,
     overrides: Overrides = None,
-    nodes: Annotated[int | None, typer.Option(help="Plan on this many nodes instead of num_nodes.")] = None,
-    devices: Annotated[int | None, typer.Option(help="Plan on this many devices a node.")] = None,
+    nodes: Nodes = None,
+    devices: Devices = None,
     fields: Annotated[
         bool, typer.Option("--fields", help="Print who produces and consumes each field.")
     ] = False,
@@ -56,13 +61,16 @@ def check(
 def plan(
     config: Config,
     overrides: Overrides = None,
-    nodes: Annotated[int | None, typer.Option(help="Plan on this many nodes instead of num_nodes.")] = None,
-    devices: Annotated[int | None, typer.Option(help="Plan on this many devices a node.")] = None,
+    nodes: Nodes = None,
+    devices: Devices = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the picture to this file, too.")
+    ] = None,
 ) -> None:
-    """Print which worker would get which node and devices; start nothing."""
-    from roll_pipelines.cli.describe import plan_file
+    """Print which worker would get which node and devices, as a table and as a picture; start nothing."""
+    from roll_pipelines.cli.plan import plan_file
 
-    raise typer.Exit(plan_file(config, overrides or [], nodes=nodes, devices=devices))
+    raise typer.Exit(plan_file(config, overrides or [], nodes=nodes, devices=devices, svg_to=svg))
 
 
 @app.command("config")

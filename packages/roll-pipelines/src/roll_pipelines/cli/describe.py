@@ -1,16 +1,14 @@
-"""`roll check` and `roll plan`: what a configuration would run, and where; nothing is started."""
+"""`roll check`: what is wrong with a configuration, or what it would run, and where; nothing is started."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from roll_pipelines.cli.exit_codes import ExitCode
-from roll_pipelines.cli.modules import find_modules_beside
 from roll_pipelines.cli.output import refuse, say
-from roll_pipelines.config.base_config import BaseConfig
-from roll_pipelines.config.load import Loaded, check_startable, load_config
+from roll_pipelines.cli.plan import placed
+from roll_pipelines.config.load import Loaded, check_startable
 from roll_pipelines.config.machine import devices_of
 from roll_pipelines.config.problems import ConfigError, Problem
-from roll_resources import DevicePool, Plan, PlanError, plan
 
 
 def check_file(
@@ -26,7 +24,7 @@ def check_file(
         fields: print who produces and consumes each field of the batches, too.
     """
     try:
-        loaded, placement = _plan(config, overrides, nodes=nodes, devices=devices)
+        loaded, placement = placed(config, overrides, nodes=nodes, devices=devices)
         check_startable(loaded, machine_too=False)
     except ConfigError as refused:
         return refuse(refused)
@@ -49,46 +47,6 @@ def _fields(loaded: Loaded) -> ExitCode:
     except SchemaError as wrong:
         return refuse(ConfigError(str(loaded.path), [Problem(path="pipeline_cls", rule=str(wrong))]))
     return ExitCode.DONE
-
-
-def plan_file(config: Path, overrides: Sequence[str], *, nodes: int | None, devices: int | None) -> ExitCode:
-    """Prints the placement of a configuration; the arguments are those of `check_file`."""
-    try:
-        _, placement = _plan(config, overrides, nodes=nodes, devices=devices)
-    except ConfigError as refused:
-        return refuse(refused)
-    say(str(placement))
-    return ExitCode.DONE
-
-
-def _plan(
-    config: Path, overrides: Sequence[str], *, nodes: int | None, devices: int | None
-) -> tuple[Loaded, Plan]:
-    find_modules_beside(config)
-    pretended = [f"num_nodes={nodes}"] if nodes is not None else []
-    pretended += [f"num_gpus_per_node={devices}"] if devices is not None else []
-    loaded = load_config(config, [*overrides, *pretended])
-    return loaded, plan_of(loaded.config, name=str(config))
-
-
-def plan_of(config: BaseConfig, *, name: str = "configuration") -> Plan:
-    """Returns where every worker of a configuration's roles would stand.
-
-    Args:
-        config: the configuration.
-        name: what to call it in an error.
-
-    Raises:
-        ConfigError: the roles do not fit.
-    """
-    pool = DevicePool.uniform(nodes=config.num_nodes, gpus_per_node=devices_of(config))
-    try:
-        return plan([role.role_request(path=path) for path, role in config.roles().items()], pool)
-    except PlanError as refused:
-        problems = [
-            Problem(path="", rule=text) for text in getattr(refused, "problems", ()) or [str(refused)]
-        ]
-        raise ConfigError(name, problems) from refused
 
 
 def _summary(loaded: Loaded) -> str:
