@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from roll_dispatch import Dispatch, Route, Topology, plan_call
+from roll_dispatch import Call, Dispatch, Route, Topology, plan_call
 from roll_executor.binding import Bound, bind, find_class
 from roll_executor.errors import BindingError, ClusterClosedError, ConfigError, Where
 from roll_executor.handle import WorkerHandle, public
@@ -132,12 +132,7 @@ class Cluster(Shape):
     def workers(self) -> list[WorkerHandle]:
         """One handle per worker, for calls on one rank: ``cluster.workers[1].method.remote(...)``."""
 
-        def submit(
-            rank: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> Any:  # Any: a reference
-            return self._submit_to(rank, method, args, kwargs).result
-
-        return [WorkerHandle(rank, submit) for rank in range(self.world_size)]
+        return [WorkerHandle(rank, self._send_to) for rank in range(self.world_size)]
 
     @property
     def methods(self) -> list[str]:
@@ -218,6 +213,9 @@ class Cluster(Shape):
 
     execute_rank_zero = execute_rank_zero_async
 
+    def _send_to(self, rank: int, method: str, args: Any, kwargs: Any) -> Any:  # Any: see WorkerHandle
+        return self._submit_to(rank, method, args, kwargs).result
+
     def _submit_to(self, rank: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ticket:
         self._check_open()
         return self._workers.submit(rank, Header(method=method), args, kwargs)
@@ -239,9 +237,7 @@ class Cluster(Shape):
         header = Header(
             method=method, clear_cache=route.clear_cache, prefetch=route.prefetch, context=span.context
         )
-        if self._recorder is not None:
-            initialized = self._initialized.parts(self._topology) if self._initialized else None
-            self._recorder.write(self._workers, header, plan.parts, initialized)
+        self._write_down(header, plan)
         call = OpenCall(
             self._workers,
             plan,
@@ -276,6 +272,11 @@ class Cluster(Shape):
         finally:
             self._recorder = None
 
+    def _write_down(self, header: Header, plan: Call) -> None:
+        if self._recorder is not None:
+            initialized = self._initialized.parts(self._topology) if self._initialized else None
+            self._recorder.write(self._workers, header, plan.parts, initialized)
+
     def _mend(self) -> None:
         """Build dead workers anew and initialize them, when the role allows it."""
         with self._lock:
@@ -297,6 +298,7 @@ class Cluster(Shape):
         self._check_open()
         plan = plan_call(bound.route, self.topology, args, kwargs)
         header = Header(method=bound.name, clear_cache=bound.route.clear_cache, prefetch=bound.route.prefetch)
+        self._write_down(header, plan)
         sources: dict[int, Iterator[Any]] = {}
         for rank, part in enumerate(plan.parts):
             if part is not None:
@@ -345,9 +347,7 @@ class Cluster(Shape):
     def __reduce__(self) -> tuple[Any, ...]:  # Any: what the pickle protocol asks for
         if self.runtime == "local":
             raise TypeError(f"cluster {self.name!r} runs in this process and cannot be sent to another")
-        topology = (
-            self.topology
-        )  # the copy must know the real coordinates, so an initialize under way ends first
+        topology = self.topology  # the copy must know the real one: an initialize under way ends first
         return _restore, (self.name, self.worker_config, self.runtime, self._methods, self._workers, topology)
 
     def __repr__(self) -> str:

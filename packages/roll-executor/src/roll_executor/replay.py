@@ -1,15 +1,20 @@
 """Calls that are recorded, and one rank of them run again alone, in this process, under a debugger."""
 
+import asyncio
+import inspect
 import json
 import os
 import pickle
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from pdb import Pdb
 from typing import Any
 
+from roll_executor.binding import has_async_methods
 from roll_executor.circumstances import Circumstances
 from roll_executor.errors import ExecutorError
 from roll_executor.host import CIRCUMSTANCES, Header, Host
@@ -74,6 +79,7 @@ class Recorder:
             "worker_cls": f"{self._worker_cls.__module__}:{self._worker_cls.__qualname__}",
             "ranks": sorted(circumstances),
             "python": sys.version.split()[0],
+            "search_path": [folder or os.getcwd() for folder in sys.path],
             "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         (folder / "call.json").write_text(json.dumps(about, indent=2) + "\n")
@@ -96,7 +102,9 @@ class Recorder:
         return folder
 
 
-def replay(record: str | Path, rank: int, *, initialize: bool = True) -> Any:  # Any: the user's own method
+def replay(
+    record: str | Path, rank: int, *, initialize: bool = True, debugger: Pdb | None = None
+) -> Any:  # Any: the user's own method
     """Run one rank of a recorded call alone in this process and thread, and return its result.
 
     The worker is built and initialized anew, with the environment and random state that it had; state that it
@@ -107,27 +115,62 @@ def replay(record: str | Path, rank: int, *, initialize: bool = True) -> Any:  #
         record: the folder of the call.
         rank: which rank.
         initialize: whether to call ``initialize`` first; leave it out when it waits for the other ranks.
+        debugger: stops at the first line of the method; None: only breakpoints in the code stop it.
+
+    Returns:
+        What the method returned; the list of its items when it is a generator.
 
     Raises:
-        RecordError: if the folder holds no such rank.
+        RecordError: if the folder holds no such rank, or its classes cannot be imported here.
         WorkerError: what the worker raises.
     """
-    folder = Path(record)
-    if not (folder / "call.json").is_file():
-        raise RecordError(f"{folder} is no recorded call: it has no call.json; name the folder of one call")
-    path = folder / f"rank-{rank}.pkl"
-    if not path.is_file():
-        ranks = json.loads((folder / "call.json").read_text())["ranks"]
-        raise RecordError(f"{folder} has no rank {rank}; it has {ranks}")
-    content = pickle.loads(path.read_bytes())
+    content = _load(Path(record), rank)
     told: Circumstances = content["circumstances"]
     os.environ.update(told.environment)
+    header: Header = content["header"]
     host = Host(lambda: content["worker_cls"](content["config"]), place=told.place, pid=os.getpid())
-    if initialize and content["initialized"] is not None:
-        args, kwargs = content["initialized"]
-        host.call(Header(method="initialize"), args, kwargs)
-    random.setstate(told.python_random)  # type: ignore[arg-type]  # what getstate gave
-    host.hooks.set_random_state(told.random_state)
-    args, kwargs = content["part"]
-    result, _ = host.call(content["header"], args, kwargs)
-    return result
+    with asyncio.Runner() as loop:  # it starts a loop only for a class that has coroutine methods
+        if initialize and content["initialized"] is not None:
+            _call(host, Header(method="initialize"), content["initialized"], loop)
+        random.setstate(told.python_random)  # type: ignore[arg-type]  # what getstate gave
+        host.hooks.set_random_state(told.random_state)
+        if debugger is not None:
+            method = getattr(host.worker, header.method)
+            setattr(host.worker, header.method, partial(debugger.runcall, method))
+        return _call(host, header, content["part"], loop)
+
+
+def _call(
+    host: Host, header: Header, part: Part, loop: asyncio.Runner
+) -> Any:  # Any: result of the user's own method
+    args, kwargs = part
+    worker_cls = type(host.worker)
+    method = getattr(worker_cls, header.method)
+    streams = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+    if has_async_methods(worker_cls):
+        if streams:
+            return loop.run(_drained(host.astream(header, args, kwargs)))
+        return loop.run(host.acall(header, args, kwargs))[0]
+    return list(host.stream(header, args, kwargs)) if streams else host.call(header, args, kwargs)[0]
+
+
+async def _drained(items: AsyncIterator[Any]) -> list[Any]:  # Any: items of the user's own generator
+    return [item async for item in items]
+
+
+def _load(folder: Path, rank: int) -> dict[str, Any]:  # Any: what the recorder wrote
+    if not (folder / "call.json").is_file():
+        raise RecordError(f"{folder} is no recorded call: it has no call.json; name the folder of one call")
+    about = json.loads((folder / "call.json").read_text())
+    path = folder / f"rank-{rank}.pkl"
+    if not path.is_file():
+        raise RecordError(f"{folder} has no rank {rank}; it has {about['ranks']}")
+    sys.path += [found for found in about["search_path"] if found not in sys.path and os.path.isdir(found)]
+    try:
+        content: dict[str, Any] = pickle.loads(path.read_bytes())
+    except (ImportError, AttributeError) as missing:
+        raise RecordError(
+            f"{folder} needs {about['worker_cls']} or a class of its arguments, which cannot be imported "
+            f"here ({missing}); classes of a script's __main__ cannot be replayed: move them into a module"
+        ) from missing
+    return content

@@ -73,6 +73,21 @@ def plan(
     raise typer.Exit(plan_file(config, overrides or [], nodes=nodes, devices=devices, svg_to=svg))
 
 
+@app.command()
+def replay(
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="The folder of one recorded call.")],
+    rank: Annotated[int, typer.Option(help="Which rank of the call.")],
+    initialize: Annotated[
+        bool, typer.Option(help="Call the worker's initialize first; not when it waits for other ranks.")
+    ] = True,
+    pdb: Annotated[bool, typer.Option("--pdb", help="Stop at the first line of the method.")] = False,
+) -> None:
+    """Run one rank of a recorded call again, alone in this process (see `Cluster.record`)."""
+    from roll_pipelines.cli.replay import replay_rank
+
+    raise typer.Exit(replay_rank(record, rank=rank, initialize=initialize, pdb=pdb))
+
+
 @app.command("config")
 def show_config(
     config: Config,
