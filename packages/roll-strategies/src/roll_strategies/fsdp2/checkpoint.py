@@ -19,10 +19,9 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 from roll_strategies.commit import finish_staging, read_marker, staging_of, start_staging
 from roll_strategies.errors import CheckpointError
 from roll_strategies.fsdp2.sharding import reshard
-from roll_strategies.hf.lora import is_adapter, merged_state, save_adapter
+from roll_strategies.hf.lora import adapter_state, merged_state, save_adapter
 from roll_strategies.random_state import random_state, set_random_state
-from roll_strategies.settings import ModelSettings
-from roll_strategies.weights.plan import Gathered, named_state
+from roll_strategies.weights.plan import Gathered
 
 if TYPE_CHECKING:
     from roll_strategies.fsdp2.train import Fsdp2TrainStrategy
@@ -47,7 +46,7 @@ def save_training(strategy: "Fsdp2TrainStrategy", save_dir: str, *, global_step:
     saved = time.monotonic()
     if strategy.options.save_hf_model:
         export(model, staging, tokenizer=strategy.tokenizer, group=group)
-        export_adapter(model, staging / "adapter", context.model, group=group)
+        export_adapter(model, staging / "adapter", group=group)
     facts = {
         "format": FORMAT,
         "global_step": global_step,
@@ -127,17 +126,18 @@ def export(model: nn.Module, directory: Path, *, tokenizer: object | None, group
     _together(group, write)
 
 
-def export_adapter(
-    model: nn.Module, directory: Path, settings: ModelSettings, *, group: dist.ProcessGroup
-) -> None:
+def export_adapter(model: nn.Module, directory: Path, *, group: dist.ProcessGroup) -> None:
     """Writes the adapters alone, where the model has any; rank 0 writes, every rank helps to gather."""
     factors: dict[str, Tensor] = {}
-    for name, tensor in named_state(model).items():
-        if is_adapter(name):
-            full = tensor.full_tensor() if isinstance(tensor, Gathered) else tensor
-            factors[name] = full.detach().cpu()
-    if factors and dist.get_rank(group) == 0:
-        save_adapter(factors, directory, settings)
+    for name, tensor in adapter_state(model).items():
+        full = tensor.full_tensor() if isinstance(tensor, Gathered) else tensor
+        factors[name] = full.detach().cpu()
+
+    def write() -> None:
+        if factors and dist.get_rank(group) == 0:
+            save_adapter(model, factors, directory)
+
+    _together(group, write)
 
 
 def _together(group: dist.ProcessGroup, act: Any) -> None:  # Any: a callable whose result is not used

@@ -16,6 +16,7 @@ from roll_strategies.fsdp2.groups import Groups, largest_over, make_groups
 from roll_strategies.fsdp2.loading import build_model
 from roll_strategies.fsdp2.options import Fsdp2Options
 from roll_strategies.fsdp2.sharding import reshard
+from roll_strategies.hf import lora
 from roll_strategies.hf.models import torch_dtype
 from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, ModelProvider
 from roll_strategies.microbatches import MicroBatches, plan_micro_batches
@@ -145,7 +146,7 @@ class Fsdp2Strategy(InferenceStrategy):
         training = model.training
         model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), lora.as_asked(model, batch.meta_info):
                 for group in plan.groups:
                     if not group:
                         forward.idle(self.device)

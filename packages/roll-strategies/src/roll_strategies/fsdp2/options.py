@@ -33,6 +33,8 @@ class Fsdp2Options:
     """Write a Hugging Face export into every checkpoint."""
     update_transport: Literal["object_store", "broadcast"] = "object_store"
     """How bytes of weights travel: `object_store` or `broadcast`."""
+    lora_update: Literal["merged", "adapter"] = "merged"
+    """What a model with an adapter sends: `merged` weights, or the `adapter` alone."""
     digest: Literal["sampled", "full"] = "sampled"
     """How much of each parameter is checked on arrival: `sampled` or `full`."""
 

@@ -85,7 +85,7 @@ def fill(model: nn.Module, settings: ModelSettings, *, device: torch.device) -> 
     for same in ties:
         if lora.is_adapter(same[0]):
             continue
-        held = next(name for name in same if name in files)
+        held = next(plain for plain in map(lora.plain_name, same) if plain in files)
         by_file.setdefault(files[held], []).append((held, state[same[0]]))
     with torch.no_grad():
         for path, entries in by_file.items():

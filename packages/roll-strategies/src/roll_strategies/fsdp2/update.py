@@ -1,15 +1,18 @@
 """The ranks of a sharded model as the source of weight updates."""
 
+from collections.abc import Mapping
+
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from roll_strategies.context import StrategyContext
 from roll_strategies.errors import WeightSyncError
 from roll_strategies.fsdp2.groups import Groups
 from roll_strategies.fsdp2.options import Fsdp2Options
-from roll_strategies.hf.lora import merged_state
+from roll_strategies.hf.lora import adapter_state, merged_state
 from roll_strategies.hf.models import torch_dtype
 from roll_strategies.weights.collective import BroadcastTransport
+from roll_strategies.weights.plan import Gathered
 from roll_strategies.weights.sender import WeightSender
 from roll_strategies.weights.transport import Transport
 
@@ -51,7 +54,10 @@ class SourceRanks:
         sender = self._senders.get(name)
         if sender is None:
             raise WeightSyncError(f"no update is set up under {name!r}; there are {sorted(self._senders)}")
-        return sender.send(merged_state(model), version=version)
+        state: Mapping[str, Tensor | Gathered] = (
+            adapter_state(model) if self._options.lora_update == "adapter" else merged_state(model)
+        )
+        return sender.send(state, version=version)
 
     def _agree(self, problem: str | None) -> str | None:
         box: list[str | None] = [problem]

@@ -10,6 +10,7 @@ import torch
 from roll_protocol import DataProto
 from roll_strategies.capabilities import Capabilities
 from roll_strategies.context import StrategyContext
+from roll_strategies.hf import lora
 from roll_strategies.hf.forward import forward_padded
 from roll_strategies.hf.generation import Generation
 from roll_strategies.hf.models import torch_dtype
@@ -37,7 +38,7 @@ class HfInferStrategy(InferenceStrategy):
 
     strategy_name: ClassVar[str] = "hf_infer"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        generates=True, dynamic_batching=True, sleep=True, abort=True, streaming=True
+        generates=True, dynamic_batching=True, lora=True, sleep=True, abort=True, streaming=True
     )
 
     def __init__(self, context: StrategyContext) -> None:
@@ -60,9 +61,18 @@ class HfInferStrategy(InferenceStrategy):
             training_args=self.context.training_args,
             is_trainable=False,
         )
+        adapted = self.context.model.lora_rank > 0
+        if adapted:
+            lora.attach(model, self.context.model)
+            lora.reset(model, seed=self.context.seed)
         self.model = model.eval().to(self.device)
         own_memory(self.model)
-        self._target = UpdateTarget(self.model, rank=self.context.rank, digest=self.options.digest)
+        self._target = UpdateTarget(
+            self.model,
+            rank=self.context.rank,
+            digest=self.options.digest,
+            named=lora.adapter_state(self.model) if adapted else None,
+        )
         self.publish(self.context.data_parallel())
 
     def forward_step(self, batch: DataProto, forward_func: ForwardFunc) -> dict[str, object] | None:
@@ -76,7 +86,7 @@ class HfInferStrategy(InferenceStrategy):
             tokens=batching.infer_tokens,
         )
         parts = []
-        with torch.inference_mode():
+        with torch.inference_mode(), lora.as_asked(model, batch.meta_info):
             for group in plan.groups:
                 micro = take_rows(batch, group).to(self.context.device_type)
                 _, results = forward_func(micro, forward_padded(model, micro))
@@ -144,8 +154,13 @@ class HfInferStrategy(InferenceStrategy):
         return self._as_target().setup_collective_group(group)
 
     def begin_update(self, manifest: Manifest) -> int:
-        """Opens an update; parameters that were offloaded come back for it."""
+        """Opens an update; parameters that were offloaded come back for it.
+
+        Raises:
+            WeightSyncError: with `lora_rank` an update must bring the adapter alone, and without it weights.
+        """
         self._parking.unpark(StateKind.MODEL_PARAMS)
+        lora.require_same_kind(manifest, adapted=self.context.model.lora_rank > 0)
         return self._as_target().begin_update(manifest)
 
     def update_parameter_in_bucket(self, bucket: Bucket) -> int:

@@ -1,80 +1,87 @@
-"""Low-rank adapters: a linear layer keeps its frozen weight and learns a small difference beside it."""
+"""Low-rank adapters by `peft`: the model is frozen, and its linear layers learn a small difference beside."""
 
-import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from roll_strategies.errors import StrategyConfigError
+from roll_strategies.errors import StrategyConfigError, StrategyNotInstalled, WeightSyncError
 from roll_strategies.settings import ModelSettings
+from roll_strategies.weights.manifest import Manifest
 from roll_strategies.weights.plan import Gathered, named_state
 from roll_strategies.weights.shards import copy_part
 
-DOWN, UP = "lora_A", "lora_B"
-"""Names of the two factors, as peft calls them."""
+if TYPE_CHECKING:
+    from peft.tuners.lora import LoraLayer
+
+ADAPTER = "default"
+"""The adapter's name, as peft calls the only one of a model."""
 
 # r rank of the adapter
 
 
-class LoraLinear(nn.Linear):
-    """A linear layer with an adapter; made from a plain one by `attach`, which keeps its parameters."""
-
-    lora_A: nn.Parameter  # noqa: N815  # the name in files
-    """[r, in]."""
-    lora_B: nn.Parameter  # noqa: N815  # the name in files
-    """[out, r], zero at the start."""
-    scale: float
-    drop: nn.Dropout
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Returns the layer's output plus the adapter's."""
-        low = nn.functional.linear(self.drop(input), self.lora_A)
-        return super().forward(input) + nn.functional.linear(low, self.lora_B) * self.scale
-
-
-def attach(model: nn.Module, settings: ModelSettings) -> list[str]:
-    """Gives linear layers an adapter, in place, freezes everything else, and returns the layers' names.
+def attach(model: nn.Module, settings: ModelSettings) -> None:
+    """Gives linear layers an adapter, in place, and freezes everything else.
 
     Args:
-        model: with or without memory.
+        model: with or without memory; its layers are wrapped, so parameters of theirs have other names
+            afterwards: `plain_name` tells the old ones.
         settings: rank, scale, dropout and which layers.
 
     Raises:
         StrategyConfigError: a name in `lora_target` is no linear layer of the model.
+        StrategyNotInstalled: peft is missing.
     """
-    chosen = _targets(model, settings)
-    for parameter in model.parameters():
-        parameter.requires_grad_(False)
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ModuleNotFoundError as missing:
+        raise StrategyNotInstalled(
+            f"model_args.lora_rank {settings.lora_rank} needs 'peft'; install it with: pip install "
+            "'roll-strategies[lora]', or set lora_rank to 0"
+        ) from missing
+    chosen = target_names(model, settings)
     alpha = settings.lora_alpha if settings.lora_alpha is not None else 2.0 * settings.lora_rank
-    for module in chosen.values():
-        like = module.weight
-        module.__class__ = LoraLinear
-        layer = cast("LoraLinear", module)
-        for name, shape in (
-            (DOWN, (settings.lora_rank, like.shape[1])),
-            (UP, (like.shape[0], settings.lora_rank)),
-        ):
-            factor = torch.empty(shape, dtype=like.dtype, device=like.device)
-            layer.register_parameter(name, nn.Parameter(factor))
-        layer.scale = alpha / settings.lora_rank
-        layer.drop = nn.Dropout(settings.lora_dropout)
-    return list(chosen)
+    config = LoraConfig(
+        task_type="CAUSAL_LM" if settings.model_type == "causal_lm" else None,
+        base_model_name_or_path=settings.model_name_or_path,
+        r=settings.lora_rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # peft computes with any number
+        lora_dropout=settings.lora_dropout,
+        target_modules=list(settings.lora_target or chosen),
+        bias="none",
+    )
+    inject_adapter_in_model(config, model)
+    for _, layer in adapter_layers(model):
+        # peft holds adapters of half-precision layers in float32; here one dtype holds all masters.
+        for factor in (layer.lora_A, layer.lora_B):
+            factor.to(_base(layer).dtype)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(is_adapter(name))
 
 
-def _targets(model: nn.Module, settings: ModelSettings) -> dict[str, nn.Linear]:
+def target_names(model: nn.Module, settings: ModelSettings) -> list[str]:
+    """Returns the names of the linear layers that get an adapter.
+
+    Args:
+        model: without adapters.
+        settings: `lora_target` names the last part of each; empty means every linear layer but the head.
+
+    Raises:
+        StrategyConfigError: there is no such layer.
+    """
     find_head: Any = getattr(model, "get_output_embeddings", lambda: None)  # Any: not declared by nn.Module
     head = find_head()
-    linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear) and m is not head}
+    linear = [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and m is not head]
     if not settings.lora_target:
         return linear
     wanted = set(settings.lora_target)
-    chosen = {name: module for name, module in linear.items() if name.rpartition(".")[2] in wanted}
+    chosen = [name for name in linear if name.rpartition(".")[2] in wanted]
     absent = wanted - {name.rpartition(".")[2] for name in chosen}
     if absent:
         present = sorted({name.rpartition(".")[2] for name in linear})
@@ -84,17 +91,92 @@ def _targets(model: nn.Module, settings: ModelSettings) -> dict[str, nn.Linear]:
     return chosen
 
 
+def is_adapter(name: str) -> bool:
+    """Whether a parameter of that name belongs to an adapter."""
+    return ".lora_A." in name or ".lora_B." in name
+
+
+def plain_name(name: str) -> str:
+    """Returns the name that a parameter has in the model without adapters.
+
+    Example:
+        >>> plain_name("layers.0.q_proj.base_layer.weight")
+        'layers.0.q_proj.weight'
+    """
+    return name.replace(".base_layer.", ".")
+
+
+def has_adapter(model: nn.Module) -> bool:
+    """Whether the model has adapters."""
+    return any(is_adapter(name) for name, _ in model.named_parameters())
+
+
+def adapter_layers(model: nn.Module) -> "Iterator[tuple[str, LoraLayer]]":
+    """Yields every layer with an adapter, by name."""
+    if not has_adapter(model):
+        return
+    from peft.tuners.lora import LoraLayer
+
+    for name, module in model.named_modules():
+        if isinstance(module, LoraLayer):
+            yield name, module
+
+
+def _base(layer: "LoraLayer") -> Tensor:
+    base = layer.get_base_layer()
+    assert isinstance(base, nn.Linear), "only linear layers get adapters"
+    return base.weight
+
+
+def _factors(layer: "LoraLayer") -> tuple[Tensor, Tensor]:
+    """Returns the weights [r, in] and [out, r] of an adapter."""
+    down, up = layer.lora_A[ADAPTER], layer.lora_B[ADAPTER]
+    assert isinstance(down, nn.Linear), "only linear layers get adapters"
+    assert isinstance(up, nn.Linear), "only linear layers get adapters"
+    return down.weight, up.weight
+
+
 def reset(model: nn.Module, *, seed: int) -> None:
     """Draws the adapters' first weights: the same on every rank, whatever part of them it holds."""
-    for name, module in model.named_modules():
-        if not isinstance(module, LoraLinear):
-            continue
+    for name, layer in adapter_layers(model):
+        down, up = _factors(layer)
         draws = torch.Generator().manual_seed((seed << 32) ^ zlib.crc32(name.encode()))
-        bound = (1.0 / module.in_features) ** 0.5
-        down = torch.empty(module.lora_A.shape).uniform_(-bound, bound, generator=draws)
-        with torch.no_grad():
-            copy_part(module.lora_A, down)
-            copy_part(module.lora_B, torch.zeros(module.lora_B.shape))
+        bound = (1.0 / down.shape[1]) ** 0.5
+        copy_part(down, torch.empty(down.shape).uniform_(-bound, bound, generator=draws))
+        copy_part(up, torch.zeros(up.shape))
+
+
+@contextmanager
+def without_adapter(model: nn.Module) -> Iterator[None]:
+    """Makes the model compute what it computed before it had adapters, while the context is open."""
+    layers = [layer for _, layer in adapter_layers(model)]
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+def as_asked(model: nn.Module, meta_info: Mapping[str, object]) -> AbstractContextManager[None]:
+    """Returns the context in which a batch is scored: without the adapter if `disable_adapter` is true.
+
+    Args:
+        model: that scores.
+        meta_info: of the batch.
+
+    Raises:
+        StrategyConfigError: the model has no adapter that could be left out.
+    """
+    if not meta_info.get("disable_adapter"):
+        return nullcontext()
+    if not has_adapter(model):
+        raise StrategyConfigError(
+            "meta_info['disable_adapter'] asks for the model without its adapter, and it has none; set "
+            "model_args.lora_rank, or score the batch with a reference role"
+        )
+    return without_adapter(model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +185,9 @@ class MergedWeight:
 
     weight: Tensor
     down: Tensor
+    """[r, in]."""
     up: Tensor
+    """[out, r]."""
     scale: float
 
     @property
@@ -117,8 +201,11 @@ class MergedWeight:
         return self.weight.dtype
 
     def full_tensor(self) -> Tensor:
-        """Returns the sum; a collective when the weight is sharded."""
+        """Returns the sum; a collective when the weight is sharded. Its bits are those of peft's merge."""
         weight, down, up = (_full(tensor) for tensor in (self.weight, self.down, self.up))
+        if weight.device.type == "cpu" and self.dtype in (torch.bfloat16, torch.float16):
+            # As peft does it: products of half-precision numbers are slow on CPUs.
+            return weight + ((up.float() @ down.float()) * self.scale).to(self.dtype)
         return weight + (up @ down) * self.scale
 
 
@@ -130,41 +217,51 @@ def _full(tensor: Tensor) -> Tensor:
 def merged_state(model: nn.Module) -> dict[str, Tensor | Gathered]:
     """Returns the model's state under the names of the plain model, adapters added to their weights."""
     state: dict[str, Tensor | Gathered] = {
-        name: tensor for name, tensor in named_state(model).items() if not is_adapter(name)
+        plain_name(name): tensor for name, tensor in named_state(model).items() if not is_adapter(name)
     }
-    for name, module in model.named_modules():
-        if isinstance(module, LoraLinear):
-            merged = MergedWeight(module.weight, module.lora_A, module.lora_B, module.scale)
-            state[f"{name}.weight"] = merged
+    for name, layer in adapter_layers(model):
+        state[f"{name}.weight"] = MergedWeight(_base(layer), *_factors(layer), layer.scaling[ADAPTER])
     return state
 
 
-def is_adapter(name: str) -> bool:
-    """Whether a parameter of that name belongs to an adapter."""
-    return name.rpartition(".")[2] in (DOWN, UP)
+def adapter_state(model: nn.Module) -> dict[str, Tensor]:
+    """Returns the parameters of the adapters alone, sharded or not."""
+    return {name: tensor for name, tensor in named_state(model).items() if is_adapter(name)}
 
 
-def save_adapter(factors: Mapping[str, Tensor], directory: Path, settings: ModelSettings) -> None:
-    """Writes the adapters alone, in the format of peft.
+def require_same_kind(manifest: Manifest, *, adapted: bool) -> None:
+    """Refuses an update of whole weights where an adapter is expected, and the other way round.
 
     Args:
-        factors: whole adapter parameters by name.
+        manifest: of the update.
+        adapted: whether the target has an adapter.
+
+    Raises:
+        WeightSyncError: the update is of the other kind.
+    """
+    sent = any(is_adapter(spec.name) for spec in manifest.parameters)
+    if sent != adapted:
+        what, has = ("an adapter", "has none") if sent else ("whole weights", "takes its adapter alone")
+        raise WeightSyncError(
+            f"update {manifest.version}: the source sends {what}, and the target {has}; either set "
+            "strategy_config.lora_update to 'adapter' at the source and the same model_args.lora_* at both, "
+            "or to 'merged' and model_args.lora_rank to 0 at the target"
+        )
+
+
+def save_adapter(model: nn.Module, factors: Mapping[str, Tensor], directory: Path) -> None:
+    """Writes the adapters alone, as `PeftModel.from_pretrained` reads them.
+
+    Args:
+        model: that has them.
+        factors: its whole adapter parameters by name.
         directory: made if it is not there.
-        settings: what `attach` was given.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    tensors = {f"base_model.model.{name}.weight": tensor.contiguous() for name, tensor in factors.items()}
-    save_file(tensors, directory / "adapter_model.safetensors")
-    layers = sorted({name.rpartition(".")[0].rpartition(".")[2] for name in factors})
-    alpha = settings.lora_alpha if settings.lora_alpha is not None else 2.0 * settings.lora_rank
-    config = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": settings.model_name_or_path,
-        "r": settings.lora_rank,
-        "lora_alpha": alpha,
-        "lora_dropout": settings.lora_dropout,
-        "target_modules": layers,
-        "bias": "none",
+    tensors = {
+        f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}": tensor.contiguous()
+        for name, tensor in factors.items()
     }
-    (directory / "adapter_config.json").write_text(json.dumps(config, indent=2))
+    save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
+    configs: Any = model.peft_config  # Any: nn.Module does not declare it
+    configs[ADAPTER].save_pretrained(str(directory))

@@ -1,7 +1,9 @@
 """What an engine that holds a torch module needs to be the target of weight updates."""
 
+from collections.abc import Mapping
+
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from roll_strategies.errors import WeightSyncError
 from roll_strategies.weights.collective import GroupMember
@@ -17,10 +19,19 @@ class UpdateTarget:
         model: updates are copied into its tensors.
         rank: this worker's rank.
         digest: `sampled` or `full`.
+        named: the tensors that an update brings, by name; None means the model's whole state.
     """
 
-    def __init__(self, model: nn.Module, *, rank: int, digest: str = "sampled") -> None:
-        self._receiver = WeightReceiver(named_state(model), rank=rank, digest=digest)
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        rank: int,
+        digest: str = "sampled",
+        named: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        tensors = named_state(model) if named is None else named
+        self._receiver = WeightReceiver(tensors, rank=rank, digest=digest)
         self._rank = rank
         self._groups: dict[str, GroupMember] = {}
 
