@@ -9,8 +9,8 @@ import transformers
 from torch import Tensor, nn
 
 from roll_strategies.hf.forward import positions_of
-from roll_strategies.hf.request import Request
-from roll_strategies.hf.sampling import Sampling, draw, uniforms
+from roll_strategies.hf.sampling import draw, uniforms
+from roll_strategies.request import Request, Sampling
 
 # B prompts   N answers   P prompt positions   R response positions   V vocabulary
 

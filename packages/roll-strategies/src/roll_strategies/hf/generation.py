@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from roll_protocol import DataProto
+from roll_strategies.answers import Answers, prompts_of, request_ids_of
 from roll_strategies.counts import columns_of
-from roll_strategies.errors import BatchError, StrategyConfigError
+from roll_strategies.errors import StrategyConfigError
 from roll_strategies.hf.decode import Texts, decode
-from roll_strategies.hf.request import Request, read_request
+from roll_strategies.request import Request, read_request
 
 # B prompts   n answers a prompt   R response positions
 
@@ -39,10 +39,7 @@ class Generation:
         self._model, self._ids, self._mask, self._request, self._rows = model, ids, mask, request, rows
         self.request_ids = request_ids
         self._is_aborted, self._texts = aborted, texts
-        answers = len(ids) * request.num_return_sequences
-        self._tokens: list[list[int]] = [[] for _ in range(answers)]
-        self._log_probs: list[list[float]] = [[] for _ in range(answers)]
-        self._reasons: list[str] = ["abort"] * answers
+        self._answers = Answers(request)
 
     @classmethod
     def of(
@@ -63,19 +60,10 @@ class Generation:
             BatchError: a column is missing or has the wrong shape, or a prompt is not padded on the left.
             StrategyConfigError: see `read_request`.
         """
-        columns = columns_of(batch)
-        for name in ("input_ids", "attention_mask"):
-            if name not in columns:
-                raise BatchError(f"generate needs the column {name!r}; the batch has {sorted(columns)}")
-        ids, mask = columns["input_ids"], columns["attention_mask"]
-        if len(batch) and not bool(mask[:, -1].bool().all()):
-            row = int((~mask[:, -1].bool()).nonzero()[0])
-            raise BatchError(
-                f"prompts must be padded on the left, but the last position of row {row} is padding"
-            )
+        ids, mask = prompts_of(batch)
         request = read_request(
             config,
-            columns,
+            columns_of(batch),
             rows=len(batch),
             default_seed=seed,
             default_stop=_stop_ids(model),
@@ -89,10 +77,8 @@ class Generation:
                     "save one there"
                 )
             texts = cast("_Tokenizer", tokenizer).decode
-        names = batch.non_tensor_batch.get("request_ids")
-        request_ids = (
-            [str(name) for name in names] if names is not None else [str(row) for row in range(len(batch))]
-        )
+        names = request_ids_of(batch)
+        request_ids = names or [str(row) for row in range(len(batch))]
         watch = aborted if names is not None else _never
         return cls(
             model,
@@ -123,32 +109,15 @@ class Generation:
                 numbers = [first + answer for answer in step.answers.tolist()]
                 for number, reason in zip(numbers, step.reasons, strict=True):
                     if reason is not None:
-                        self._reasons[number] = reason
+                        self._answers.end(number, reason)
                 drawn = zip(numbers, step.tokens.tolist(), step.log_probs.tolist(), strict=False)
                 for number, token, log_prob in drawn:
-                    self._tokens[number].append(token)
-                    self._log_probs[number].append(log_prob)
+                    self._answers.add(number, [token], [log_prob])
                     yield number, token
 
     def result(self) -> DataProto:
         """Returns the answers so far, padded on the right to the longest allowed length."""
-        lengths = torch.tensor([len(tokens) for tokens in self._tokens], dtype=torch.int64)
-        width = self._request.width
-        responses = torch.full((len(self._tokens), width), self._request.pad_token_id, dtype=torch.int64)
-        log_probs = torch.zeros(len(self._tokens), width, dtype=torch.float32)
-        for row, (tokens, values) in enumerate(zip(self._tokens, self._log_probs, strict=True)):
-            responses[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64)
-            log_probs[row, : len(tokens)] = torch.tensor(values, dtype=torch.float32)
-        reasons = np.empty(len(self._tokens), dtype=object)
-        reasons[:] = self._reasons
-        return DataProto.from_single_dict(
-            {
-                "responses": responses,
-                "response_lengths": lengths,
-                "infer_logprobs": log_probs,
-                "finish_reasons": reasons,
-            }
-        )
+        return self._answers.batch()
 
 
 def _never(request_id: str) -> bool:

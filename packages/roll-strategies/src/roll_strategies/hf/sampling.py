@@ -1,46 +1,17 @@
 """Drawing one token per row: temperature, top-k, top-p, and numbers that depend on a row's seed alone."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from roll_strategies.request import Sampling
 
 # N rows   V vocabulary
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How each row draws; every field is [N]."""
-
-    temperature: Tensor
-    """float64; 0 takes the most likely token."""
-    top_p: Tensor
-    """float64; 1 keeps everything."""
-    top_k: Tensor
-    """int64; 0 keeps everything."""
-    max_new_tokens: Tensor
-    """int64."""
-    seeds: Tensor
-    """int64."""
-    samples: Tensor
-    """int64; which of a prompt's answers this row is."""
-
-    def rows(self, index: Tensor) -> "Sampling":
-        """Returns the same for some rows."""
-        return Sampling(
-            temperature=self.temperature[index],
-            top_p=self.top_p[index],
-            top_k=self.top_k[index],
-            max_new_tokens=self.max_new_tokens[index],
-            seeds=self.seeds[index],
-            samples=self.samples[index],
-        )
 
 
 def _mixed(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

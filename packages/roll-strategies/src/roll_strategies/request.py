@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from roll_strategies.errors import BatchError, StrategyConfigError
-from roll_strategies.hf.sampling import Sampling
 
 _KEYS = (
     "max_new_tokens",
@@ -26,6 +25,35 @@ _KEYS = (
     "include_stop_str_in_output",
     "logprobs",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How each row draws; every field is [N]."""
+
+    temperature: Tensor
+    """float64; 0 takes the most likely token."""
+    top_p: Tensor
+    """float64; 1 keeps everything."""
+    top_k: Tensor
+    """int64; 0 keeps everything."""
+    max_new_tokens: Tensor
+    """int64."""
+    seeds: Tensor
+    """int64."""
+    samples: Tensor
+    """int64; which of a prompt's answers this row is."""
+
+    def rows(self, index: Tensor) -> "Sampling":
+        """Returns the same for some rows."""
+        return Sampling(
+            temperature=self.temperature[index],
+            top_p=self.top_p[index],
+            top_k=self.top_k[index],
+            max_new_tokens=self.max_new_tokens[index],
+            seeds=self.seeds[index],
+            samples=self.samples[index],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
