@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 TIMING = ("time/", "model_update/")
 """Metrics whose value is a time, or holds one; they differ from run to run."""
+MARK = "ROLL_TEST_RUN"
+"""Variable of every process of a run: its run directory."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def start(verb: str, target: Path, directory: Path, *overrides: str) -> subproce
         stderr=subprocess.STDOUT,
         text=True,
         cwd=directory.parent,
-        env=environment(),
+        env=environment(**{MARK: str(directory)}),
         start_new_session=True,
     )
 
@@ -81,3 +85,16 @@ def run(verb: str, target: Path, directory: Path, *overrides: str, timeout_s: fl
         output, _ = process.communicate()
         raise AssertionError(f"the run did not end within {timeout_s} s:\n{output[-4000:]}") from None
     return Finished(directory, process.returncode, output)
+
+
+def alive(directory: Path, *, patience_s: float = 15.0) -> list[psutil.Process]:
+    """Returns the processes that a run left behind, once those that are about to end had the time for it."""
+    left = [process for process in psutil.process_iter() if _belongs(process, directory)]
+    return list(psutil.wait_procs(left, timeout=patience_s)[1])
+
+
+def _belongs(process: psutil.Process, directory: Path) -> bool:
+    try:
+        return process.environ().get(MARK) == str(directory)
+    except psutil.Error:
+        return False

@@ -1,201 +1,216 @@
 """Runs that are killed at any moment, in any process, resume with the numbers of one that was not."""
 
-import contextlib
+import importlib.util
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 
-from roll_pipelines.tracking import read_metrics
+
+def beside(name: str) -> Any:  # Any: a module of this folder, which is no package
+    """Returns a module that stands beside this file."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+runs, forks = beside("runs"), beside("forks")
+pytestmark = pytest.mark.timeout(900)
 
 MODULE = '''
 import os
-import threading
-from dataclasses import dataclass, field
+import signal
+import time
 
-import torch
+import psutil
 
 from roll_dispatch import Dispatch, register
-from roll_executor import Worker
-from roll_pipelines import BaseConfig, BasePipeline, WorkerConfig
-from roll_protocol import DataProto
+from roll_pipelines.distill.worker import StudentWorker
+from roll_pipelines.dpo.worker import PreferenceWorker
+from roll_pipelines.workers import ActorWorker, SFTWorker
 
 
-@dataclass
-class SumConfig(BaseConfig):
-    adder: WorkerConfig = field(default_factory=lambda: WorkerConfig(worker_cls="sums.Adder"))
-    stop_at: int = -1
-    stop_in: str = "add"
+def kill(victim):
+    """Kills this worker, or a process above it, and never comes back."""
+    worker = psutil.Process()
+    parents = worker.parents()
+    raylet = next((process for process in parents if "raylet" in process.name()), None)
+    driver = raylet.parent() if raylet else None
+    family = {"worker": worker, "raylet": raylet, "driver": driver}
+    family["gcs"] = next((p for p in driver.children() if "gcs_server" in p.name()), None) if driver else None
+    family[victim].send_signal(signal.SIGKILL)
+    time.sleep(600)
 
 
-def stop(config, step, place):
-    """Tells the test that the moment has come, and waits to be killed."""
-    if step == config.stop_at and place == config.stop_in:
-        with open(os.path.join(os.path.dirname(config.output_dir), "ready"), "w") as file:
-            file.write(str(os.getpid()))
-        threading.Event().wait(120)
+class Mortal:
+    """Ends somebody after the optimizer step that is one too many, or when its checkpoint is half written."""
 
+    learnt = 0
 
-class Adder(Worker):
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def initialize(self, pipeline_config):
-        super().initialize(pipeline_config)
-        self.weight = torch.zeros(3)
-        self.generator = torch.Generator().manual_seed(pipeline_config.seed + self.rank)
+    def moment(self, place):
+        wanted = self.pipeline_config.variables
+        if wanted.get("kill") and wanted["at"] == place and self.learnt == 4:
+            kill(wanted["kill"])
 
-    @register(dispatch_mode=Dispatch.DP_MP_COMPUTE)
-    def add(self, data: DataProto, step: int) -> DataProto:
-        if self.rank == 0:
-            stop(self.pipeline_config, step, "add")
-        self.weight = 0.9 * self.weight + data.batch["x"].sum(0) + torch.randn(3, generator=self.generator)
-        return DataProto.from_single_dict({"norm": self.weight.norm().repeat(len(data))})
+    @register(dispatch_mode=Dispatch.DP_MP_COMPUTE, clear_cache=False, prefetch=True)
+    def train_step(self, rows):
+        trained = super().train_step(rows)
+        self.learnt += 1
+        self.moment("step")
+        return trained
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def do_checkpoint(self, global_step, checkpoint_dir):
-        os.makedirs(checkpoint_dir, exist_ok=True)
-        torch.save([self.weight, self.generator.get_state()], os.path.join(checkpoint_dir, f"{self.rank}.pt"))
-        if self.rank == 0:
-            stop(self.pipeline_config, global_step, "checkpoint")
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def load_checkpoint(self, checkpoint_dir):
-        self.weight, state = torch.load(os.path.join(checkpoint_dir, f"{self.rank}.pt"))
-        self.generator.set_state(state)
+        written = super().do_checkpoint(global_step, checkpoint_dir)
+        self.moment("checkpoint")
+        return written
 
 
-class Sums(BasePipeline):
-    def __init__(self, pipeline_config: SumConfig):
-        super().__init__(pipeline_config)
-        role = pipeline_config.adder
-        self.adder = self.create_clusters_parallel([("adder", role.name, role.worker_cls, role)])["adder"]
-        self.adder.initialize(pipeline_config=pipeline_config)
-        self.set_checkpoint_clusters(self.adder)
+class SFT(Mortal, SFTWorker):
+    pass
 
-    def run(self):
-        for step in self.steps():
-            answer = self.adder.add(DataProto.from_single_dict({"x": torch.randn(4, 3)}), step)
-            self.end_step(step, {"norm": answer.batch["norm"].sum()})
+
+class Preference(Mortal, PreferenceWorker):
+    pass
+
+
+class Student(Mortal, StudentWorker):
+    pass
+
+
+class Actor(Mortal, ActorWorker):
+    pass
 '''
 
-YAML = """\
-pipeline_cls: sums.Sums
-max_steps: 6
-save_steps: 2
-track_with: jsonl
-adder: {world_size: 2}
-"""
+SMALL = (
+    "max_steps=6",
+    "save_steps=2",
+    "eval_steps=3",
+    "track_with=jsonl",
+    "task.num_held_out=8",
+    "tiny_model={alphabet: 'abcdefghijklmnopqrstuvwxyz=', hidden_size: 16, num_layers: 1}",
+)
+"""Few steps of small models; the checkpoint after step 3 is the one that is not finished."""
+PIPELINES = {
+    "sft": ("sft_train", "SFT", ("num_problems=64", "sft_train.world_size=1")),
+    "dpo": ("actor_train", "Preference", ("num_problems=64",)),
+    "distill": ("student", "Student", ("num_problems=64", "warm_up.steps=2")),
+    "rlvr": (
+        "actor_train",
+        "Actor",
+        (
+            "warm_up.steps=2",
+            "rollout_batch_size=4",
+            "actor_train.world_size=1",
+            "actor_infer.generating_args.num_return_sequences=4",
+            "validation.num_samples=1",
+        ),
+    ),
+}
+"""Of each synchronous pipeline the role that learns, its worker here, and what makes a run short."""
 
-pytestmark = pytest.mark.timeout(900)
 
-SCRIPT = "from roll_pipelines.cli import main; main()"
+class Runs:
+    """Runs of one pipeline in one folder."""
+
+    def __init__(self, folder: Path, starter: Any, pipeline: str) -> None:  # Any: forks.Forks
+        self.folder, self._starter, self.pipeline = folder, starter, pipeline
+        self.role, worker, settings = PIPELINES[pipeline]
+        batch = f"{self.role}.training_args.per_device_train_batch_size=8"
+        self.settings = (*SMALL, *settings, batch, f"{self.role}.worker_cls=mortal.{worker}")
+
+    def directory(self, name: str) -> Path:
+        return self.folder / f"{self.pipeline}-{name}"
+
+    def local(self, verb: str, target: Path, *settings: str) -> tuple[int, str]:
+        """Runs in one process and returns how it ended and what it said."""
+        output = self.folder / "output.txt"
+        output.unlink(missing_ok=True)
+        code = self._starter.run(
+            verb, str(target), "runtime=local", *settings, cwd=self.folder, output=output
+        )
+        return code, output.read_text()
+
+    def straight(self) -> Path:
+        """Returns the directory of a run that was never stopped."""
+        directory = self.directory("straight")
+        if not directory.exists():
+            code, output = self.local("run", self.example(), f"output_dir={directory}", *self.settings)
+            assert code == 0, output
+        return directory
+
+    def example(self) -> Path:
+        return Path(runs.EXAMPLES / f"{self.pipeline}_tiny.yaml")
+
+    def resumes_exactly(self, name: str) -> None:
+        """Asserts that a stopped run, resumed in one process, ends as the one that was never stopped."""
+        directory, straight = self.directory(name), self.straight()
+        code, output = self.local("resume", directory, "variables.kill=null")
+        assert code == 0, output
+        found, wanted = (runs.Finished(path, 0, "") for path in (directory, straight))
+        assert [row["step"] for row in found.metrics()] == list(range(6))
+        assert found.untimed() == wanted.untimed()
+        weights = f"checkpoints/checkpoint-5/{self.role}/model.safetensors"
+        assert (directory / weights).read_bytes() == (straight / weights).read_bytes()
+        measured = {k: v for k, v in wanted.summary().items() if k not in ("seconds", "exp_name")}
+        assert {k: v for k, v in found.summary().items() if k in measured} == measured
+
+
+@pytest.fixture(scope="module")
+def starter() -> Iterator[Any]:  # Any: forks.Forks
+    with forks.open_forks(runs.environment()) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a pipeline, its YAML, and a run that was never stopped."""
     folder = tmp_path_factory.mktemp("faults")
-    (folder / "sums.py").write_text(MODULE)
-    (folder / "sums.yaml").write_text(YAML)
-    assert roll(folder, "run", "sums.yaml", "runtime=local", f"output_dir={folder}/straight").returncode == 0
+    (folder / "mortal.py").write_text(MODULE)
     return folder
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-c", SCRIPT, *arguments]
+@pytest.mark.parametrize("place", ["step", "checkpoint"])
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_run_that_is_killed_resumes_exactly(folder: Path, starter: Any, pipeline: str, place: str) -> None:
+    killed = Runs(folder, starter, pipeline)
+    directory = killed.directory(place)
+    moment = f"variables={{kill: worker, at: {place}}}"
+    code, output = killed.local("run", killed.example(), f"output_dir={directory}", moment, *killed.settings)
 
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
-
-
-def roll(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment(),
-        text=True,
-        capture_output=True,
-        timeout=600,
-        check=False,
-    )
-
-
-@contextlib.contextmanager
-def stopped_run(folder: Path, name: str, *settings: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    """Gives a run that waits in the step that was asked for, and the process that waits in it."""
-    (folder / name).mkdir()
-    arguments = command("run", "sums.yaml", f"output_dir={folder}/{name}/run", "stop_at=3", *settings)
-    ready = folder / name / "ready"
-    with subprocess.Popen(
-        arguments, cwd=folder, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        try:
-            wait_for(ready, process)
-            yield process, int(ready.read_text())
-        finally:
-            process.kill()
-
-
-def wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
-    """Returns when a file has contents; the process that writes it must be alive meanwhile."""
-    while not (path.exists() and path.read_text()):
-        assert process.poll() is None, process.stdout.read() if process.stdout else ""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.1)
-
-
-def norms(run_dir: Path) -> list[tuple[float | None, float | None]]:
-    return [(row["step"], row["norm"]) for row in read_metrics(run_dir / "metrics.jsonl")]
-
-
-def resumes_exactly(folder: Path, name: str, *settings: str) -> None:
-    done = roll(folder, "resume", f"{folder}/{name}/run", "stop_at=-1", *settings)
-
-    assert done.returncode == 0, done.stderr
-    assert norms(folder / name / "run") == norms(folder / "straight")
-    wanted = folder / "straight" / "checkpoints" / "checkpoint-5" / "adder"
-    found = folder / name / "run" / "checkpoints" / "checkpoint-5" / "adder"
-    for rank in ("0.pt", "1.pt"):
-        assert (found / rank).read_bytes() == (wanted / rank).read_bytes()
-
-
-@pytest.mark.parametrize("place", ["add", "checkpoint"])
-def test_a_killed_driver_resumes_exactly(folder: Path, place: str) -> None:
-    with stopped_run(folder, f"driver-{place}", "runtime=local", f"stop_in={place}") as (process, _):
-        process.send_signal(signal.SIGKILL)
-        process.wait(30)
-
-    left = {path.name for path in (folder / f"driver-{place}" / "run" / "checkpoints").iterdir()}
+    assert code == -9, output
+    left = {path.name for path in (directory / "checkpoints").iterdir()}
     assert left == {"checkpoint-1", "latest"} | ({".staging-3"} if place == "checkpoint" else set())
-    resumes_exactly(folder, f"driver-{place}", "runtime=local")
+    killed.resumes_exactly(place)
 
 
 @pytest.mark.ray
-def test_a_killed_worker_ends_the_run_at_once_and_it_resumes_exactly(folder: Path) -> None:
-    with stopped_run(folder, "worker") as (process, worker):
-        os.kill(worker, signal.SIGKILL)
-        output, _ = process.communicate(timeout=120)
+@pytest.mark.parametrize(
+    ("pipeline", "victim", "place"),
+    [
+        ("sft", "worker", "step"),
+        ("dpo", "raylet", "checkpoint"),
+        ("distill", "gcs", "step"),
+        ("rlvr", "driver", "checkpoint"),
+    ],
+)
+def test_whatever_process_of_ray_is_killed_the_run_ends_and_resumes_exactly(
+    folder: Path, starter: Any, pipeline: str, victim: str, place: str
+) -> None:
+    killed = Runs(folder, starter, pipeline)
+    directory = killed.directory(victim)
+    moment = f"variables={{kill: {victim}, at: {place}}}"
+    ended = runs.run("run", killed.example(), directory, moment, *killed.settings, timeout_s=180)
 
-    assert process.returncode == 1
-    assert "adder-0" in output
-    assert "roll resume" in output
-    assert json.loads((folder / "worker" / "run" / "summary.json").read_text())["status"] == "failed"
-    resumes_exactly(folder, "worker", "runtime=local")
-
-
-@pytest.mark.ray
-def test_a_killed_ray_ends_the_run_and_it_resumes_exactly(folder: Path) -> None:
-    with stopped_run(folder, "ray", "stop_in=checkpoint") as (process, worker):
-        parents = psutil.Process(worker).parents()
-        raylet = next(parent for parent in parents if "raylet" in parent.name())
-        raylet.kill()
-        process.communicate(timeout=120)
-
-    assert process.returncode != 0
-    resumes_exactly(folder, "ray", "runtime=local")
+    assert ended.code == (-9 if victim == "driver" else 1), ended.output[-4000:]
+    if victim != "driver":
+        assert "roll resume" in ended.output
+        assert json.loads((directory / "summary.json").read_text())["status"] == "failed"
+    assert runs.alive(directory) == []
+    killed.resumes_exactly(victim)
