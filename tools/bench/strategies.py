@@ -1,11 +1,12 @@
 """What strategies cost: a step against a plain PyTorch loop, and the memory of log-probs.
 
-Run it as `python tools/bench/strategies.py [--steps 8] [--vocab 150000] [--tokens 64]`.
+Run it as `python tools/bench/strategies.py [--only memory] [--steps 8] [--vocab 150000] [--tokens 512]`.
 
 Both sides of the training step take turns in one process, so that a busy machine slows both.
 """
 
 import argparse
+import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from roll_strategies import (
     TrainSettings,
     TrainStrategy,
     build_strategy,
+    ops,
 )
 from roll_strategies.testing import run_ranks
 
@@ -120,48 +122,68 @@ def training(steps: int) -> None:
     print(f"{'ratio':28} {best['fsdp2_train'] / best['plain PyTorch']:9.3f}")
 
 
+def naive(logits: Tensor, ids: Tensor, entropy: bool) -> Tensor:
+    """Returns the sum of what the operations answer, by the plain formula in float32."""
+    logp = torch.log_softmax(logits.float(), dim=-1)
+    total = logp.gather(-1, ids[..., None]).sum()
+    return total - (logp.exp() * logp).sum() if entropy else total
+
+
+def ours(logits: Tensor, ids: Tensor, entropy: bool) -> Tensor:
+    """Returns the same by the operations."""
+    total = ops.token_log_probs(logits, ids).sum()
+    return total + ops.entropy(logits, torch.ones(ids.shape)).sum() if entropy else total
+
+
 def peak(
-    rank: int, world_size: int, port: int, naive: bool, tokens: int, vocab: int, backward: bool
+    rank: int, world_size: int, port: int, plain: bool, tokens: int, vocab: int, dtype: str, case: str
 ) -> float:
-    """Returns by how many MiB the operation grows this process at its peak."""
-    import resource
+    """Returns by how many MiB the operation grows this process at its peak, beyond the logits."""
 
-    from roll_strategies.ops import token_log_probs
+    def run(positions: int, width: int) -> float:
+        logits = torch.empty(1, positions, width, dtype=getattr(torch, dtype)).normal_()
+        logits.requires_grad_("backward" in case)
+        ids = torch.randint(0, width, (1, positions))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        total = (naive if plain else ours)(logits, ids, "entropy" in case)
+        if logits.requires_grad:
+            torch.autograd.backward(total)
+        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
-    logits = torch.randn(tokens, vocab, requires_grad=backward)
-    ids = torch.randint(0, vocab, (tokens,))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if naive:
-        values = torch.log_softmax(logits.float(), dim=-1).gather(-1, ids[:, None]).squeeze(-1)
-    else:
-        values = token_log_probs(logits, ids)
-    if backward:
-        torch.autograd.backward(values.sum())
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return (after - before) / 1024
+    run(2, 8)  # loads the code, which takes memory too
+    return run(tokens, vocab)
+
+
+CASES = (
+    "log-probs, forward",
+    "log-probs, forward and backward",
+    "log-probs and entropy, forward and backward",
+)
 
 
 def memory(tokens: int, vocab: int) -> None:
-    """Prints the memory of the operation and of the naive formula."""
-    size = tokens * vocab * 4 / 1024**2
-    print(f"logits [{tokens}, {vocab}] float32 are {size:.0f} MiB")
-    for backward in (False, True):
-        naive, ours = (run_ranks(peak, 1, flag, tokens, vocab, backward)[0] for flag in (True, False))
-        what = "forward and backward" if backward else "forward"
-        times = naive / max(ours, 1e-3)
-        print(f"log-probs, {what:20} naive {naive:7.0f} MiB, ours {ours:7.0f} MiB, {times:6.1f}x")
+    """Prints the memory of the operations and of the naive formula, both on top of the logits."""
+    for dtype in ("float32", "bfloat16"):
+        size = tokens * vocab * getattr(torch, dtype).itemsize / 1024**2
+        print(f"logits [{tokens}, {vocab}] {dtype} are {size:.0f} MiB; so is their gradient")
+        for case in CASES:
+            plain, own = (run_ranks(peak, 1, way, tokens, vocab, dtype, case)[0] for way in (True, False))
+            print(f"  {case:44} naive {plain:6.0f} MiB, ours {own:6.0f} MiB, {plain / max(own, 1.0):5.1f}x")
 
 
 def main() -> None:
-    """Prints both measurements."""
+    """Prints the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--vocab", type=int, default=150_000)
     parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--only", choices=("training", "memory"))
     args = parser.parse_args()
     torch.set_num_threads(1)
-    training(args.steps)
-    memory(args.tokens, args.vocab)
+    if args.only != "memory":
+        training(args.steps)
+    if args.only != "training":
+        memory(args.tokens, args.vocab)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Operations on logits: right values and gradients, untouched inputs, little memory."""
 
+import resource
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ from roll_strategies.ops import (
     topk_logits,
     topk_probs_and_indices,
 )
+from roll_strategies.testing import run_ranks
 
 
 def some_logits(*, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -179,3 +182,29 @@ def test_gradients_through_a_packed_layout_equal_those_through_padded_rows() -> 
         assert logits.grad is not None
         grads.append(logits.grad)
     torch.testing.assert_close(grads[1], grads[0])
+
+
+def grown(rank: int, world_size: int, port: int, backward: bool, with_entropy: bool) -> float:
+    """Returns by how many times the size of float32 logits of 150,000 ids a process grows at its peak."""
+
+    def run(positions: int, width: int) -> float:
+        logits = torch.ones(1, positions, width).requires_grad_(backward)
+        ids, mask = torch.ones(1, positions, dtype=torch.int64), torch.ones(1, positions)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        total = log_probs(logits, ids, mask).sum()
+        if with_entropy:
+            total = total + entropy(logits, mask).sum()
+        if backward:
+            torch.autograd.backward(total)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        return peak * 1024 / (logits.numel() * 4)
+
+    run(2, 8)  # loads the code, which takes memory too
+    return run(200, 150_000)
+
+
+def test_operations_hold_no_copy_of_the_logits_and_one_gradient_each() -> None:
+    # The plain formula grows by 1, 3 and 5 times the logits.
+    assert run_ranks(grown, 1, False, False)[0] < 0.25
+    assert run_ranks(grown, 1, True, False)[0] < 1.25
+    assert run_ranks(grown, 1, True, True)[0] < 2.25

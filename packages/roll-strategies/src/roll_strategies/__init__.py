@@ -29,9 +29,10 @@ from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, LossFunc,
 from roll_strategies.losses import LossMean, LossSum
 from roll_strategies.microbatches import MicroBatches, plan_micro_batches
 from roll_strategies.offload import Parking, StateKind, state_kinds
-from roll_strategies.ops import Layout, SequenceShard
+from roll_strategies.ops import Layout, SequenceShard, VocabularyShard
 from roll_strategies.options import read_options
 from roll_strategies.providers import default_model_provider, default_tokenizer
+from roll_strategies.random_state import seed_draws
 from roll_strategies.results import joined_results, take_rows
 from roll_strategies.rows import row_lengths
 from roll_strategies.schedule import rate_at
@@ -91,6 +92,7 @@ __all__ = [
     "UnsupportedOperation",
     "UpdateReceipt",
     "UpdateTarget",
+    "VocabularyShard",
     "WeightSender",
     "WeightSyncError",
     "build_strategy",
@@ -108,6 +110,7 @@ __all__ = [
     "read_options",
     "row_lengths",
     "run_micro_batches",
+    "seed_draws",
     "state_kinds",
     "strategy_names",
     "take_rows",

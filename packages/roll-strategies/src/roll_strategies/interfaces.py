@@ -19,6 +19,7 @@ from roll_strategies.ops.language_loss import language_loss
 from roll_strategies.ops.layout import Layout
 from roll_strategies.ops.logprobs import log_probs
 from roll_strategies.ops.topk import gather_by_teacher_indices, topk_logits
+from roll_strategies.ops.vocabulary import VocabularyShard
 from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, UpdateReceipt
 from roll_strategies.weights.transport import Transport
 
@@ -190,21 +191,38 @@ class InferenceStrategy(ABC):
         are."""
         return None
 
+    def vocabulary(self) -> VocabularyShard | None:
+        """Returns how the last dimension of the logits is split over ranks; None: it is whole."""
+        return None
+
     def op_compute_log_probs(
         self, logits: Tensor, input_ids: Tensor, attention_mask: Tensor, *, temperature: float = 1.0
     ) -> Tensor:
         """Returns log-probs [B, S-1] of `input_ids[:, 1:]`; 0 where `attention_mask[:, 1:]` is 0."""
-        return log_probs(logits, input_ids, attention_mask, temperature=temperature, layout=self.layout())
+        return log_probs(
+            logits,
+            input_ids,
+            attention_mask,
+            temperature=temperature,
+            layout=self.layout(),
+            vocabulary=self.vocabulary(),
+        )
 
     def op_compute_entropy(
         self, logits: Tensor, attention_mask: Tensor, *, temperature: float = 1.0
     ) -> Tensor:
         """Returns the entropy [B, S-1] of the distribution over each next token; 0 where it is masked."""
-        return entropy(logits, attention_mask, temperature=temperature, layout=self.layout())
+        return entropy(
+            logits,
+            attention_mask,
+            temperature=temperature,
+            layout=self.layout(),
+            vocabulary=self.vocabulary(),
+        )
 
     def op_compute_language_loss(self, logits: Tensor, labels: Tensor) -> LossSum:
         """Returns the summed cross-entropy of shifted labels, to be divided by their global count."""
-        return language_loss(logits, labels, layout=self.layout())
+        return language_loss(logits, labels, layout=self.layout(), vocabulary=self.vocabulary())
 
     def op_compute_values(self, output: Tensor) -> Tensor:
         """Returns the numbers [B, S] of a value head (`token_classification` with one label), by position."""
@@ -213,13 +231,15 @@ class InferenceStrategy(ABC):
 
     def op_compute_topk_logits(self, logits: Tensor, topk: int) -> TopK:
         """Returns the `topk` largest logits and their ids [B, S, K]; 0 keeps the whole vocabulary."""
-        return topk_logits(logits, topk, layout=self.layout())
+        return topk_logits(logits, topk, layout=self.layout(), vocabulary=self.vocabulary())
 
     def op_compute_gather_by_teacher_indices(
         self, student_logits: Tensor, teacher_indices: Tensor | None
     ) -> Tensor:
         """Returns the student's logits at the teacher's ids [B, S, K]; None keeps the whole vocabulary."""
-        return gather_by_teacher_indices(student_logits, teacher_indices, layout=self.layout())
+        return gather_by_teacher_indices(
+            student_logits, teacher_indices, layout=self.layout(), vocabulary=self.vocabulary()
+        )
 
     def op_compute_topk_probs_and_indices(
         self, logits: Tensor, topk: int, *, target_vocab_size: int | None = None, temperature: float = 1.0
@@ -232,6 +252,7 @@ class InferenceStrategy(ABC):
             target_vocab_size=target_vocab_size,
             temperature=temperature,
             layout=self.layout(),
+            vocabulary=self.vocabulary(),
         )
 
     def op_compute_various_divergence(
@@ -252,6 +273,7 @@ class InferenceStrategy(ABC):
             kind=kind,
             temperature=temperature,
             layout=self.layout(),
+            vocabulary=self.vocabulary(),
         )
 
     def unsupported(self, method: str) -> UnsupportedOperation:

@@ -1,4 +1,4 @@
-"""Operations on logits that hold no second copy of them, split sequences or not, and never write to their
+"""Operations on logits that hold no second copy of them, split over ranks or not, and never write to their
 inputs."""
 
 from roll_strategies.ops.divergence import divergence, topk_probs_and_indices
@@ -8,12 +8,14 @@ from roll_strategies.ops.layout import Layout, PackedLayout, RowLayout, packed_l
 from roll_strategies.ops.logprobs import log_probs, token_log_probs
 from roll_strategies.ops.sequence import SequenceShard
 from roll_strategies.ops.topk import gather_by_teacher_indices, topk_logits
+from roll_strategies.ops.vocabulary import VocabularyShard
 
 __all__ = [
     "Layout",
     "PackedLayout",
     "RowLayout",
     "SequenceShard",
+    "VocabularyShard",
     "divergence",
     "entropy",
     "gather_by_teacher_indices",

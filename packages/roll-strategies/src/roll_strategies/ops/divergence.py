@@ -6,6 +6,7 @@ from torch import Tensor
 from roll_strategies.ops.chunks import check_temperature
 from roll_strategies.ops.layout import Layout
 from roll_strategies.ops.topk import TopK, gather_by_teacher_indices, topk_logits
+from roll_strategies.ops.vocabulary import VocabularyShard
 
 __all__ = ["TopK", "divergence", "topk_probs_and_indices"]
 
@@ -21,6 +22,7 @@ def topk_probs_and_indices(
     target_vocab_size: int | None = None,
     temperature: float = 1.0,
     layout: Layout | None = None,
+    vocabulary: VocabularyShard | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Returns a teacher's distribution over its `topk` entries.
 
@@ -30,13 +32,18 @@ def topk_probs_and_indices(
         target_vocab_size: the student's vocabulary; entries beyond it are left out first.
         temperature: logits are divided by it.
         layout: where the positions stand in what the model was fed; None: as they are; the result is joined.
+        vocabulary: how the last dimension of the logits is split over ranks; None: it is whole.
 
     Returns:
         Probabilities and log-probabilities [B, S, K] that sum to one over the kept entries, and their ids
         (None when the whole vocabulary is kept).
     """
     scale = check_temperature(temperature)
-    kept = topk_logits(logits[..., :target_vocab_size], topk, layout=layout)
+    if vocabulary is None:
+        logits = logits[..., :target_vocab_size]
+    else:
+        vocabulary = vocabulary.narrowed(target_vocab_size)
+    kept = topk_logits(logits, topk, layout=layout, vocabulary=vocabulary)
     logp = torch.log_softmax(kept.values.float() * scale, dim=-1)
     return logp.exp(), logp, kept.indices
 
@@ -49,6 +56,7 @@ def divergence(
     kind: str = "forward_kl",
     temperature: float = 1.0,
     layout: Layout | None = None,
+    vocabulary: VocabularyShard | None = None,
 ) -> Tensor:
     """Returns the divergence at each position; position t speaks of the token at t+1.
 
@@ -59,6 +67,7 @@ def divergence(
         kind: `forward_kl` (teacher || student), `reverse_kl` (student || teacher) or `js`.
         temperature: the student's logits are divided by it.
         layout: where the positions stand in what the model was fed; None: as they are.
+        vocabulary: how the last dimension of the student's logits is split over ranks; None: it is whole.
 
     Returns:
         [B, S]; callers shift their masks to it (column t of the result with mask column t+1).
@@ -69,7 +78,7 @@ def divergence(
     if kind not in KINDS:
         raise ValueError(f"kind of divergence must be one of {KINDS}, got {kind!r}")
     scale = check_temperature(temperature)
-    picked = gather_by_teacher_indices(student_logits, teacher_indices, layout=layout)[
+    picked = gather_by_teacher_indices(student_logits, teacher_indices, layout=layout, vocabulary=vocabulary)[
         :, : teacher_log_probs.shape[1]
     ]
     student = torch.log_softmax(picked.to(torch.promote_types(picked.dtype, torch.float32)) * scale, dim=-1)
