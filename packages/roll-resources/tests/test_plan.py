@@ -118,6 +118,16 @@ def test_a_pool_without_devices_says_so() -> None:
         plan([RoleRequest(name="train", device_mapping=[0])], DevicePool.uniform())
 
 
+def test_cpu_workers_stand_where_there_is_room_for_what_they_ask() -> None:
+    nodes = (NodeSpec(cpus=8), NodeSpec(cpus=8, resources={"ssd": 3}), NodeSpec(cpus=1, resources={"ssd": 1}))
+    made = plan([RoleRequest(name="r", world_size=4, resources={"ssd": 1})], DevicePool(nodes))
+    assert [(place.node, place.local_rank) for place in made["r"]] == [(1, 0), (2, 0), (1, 1), (1, 2)]
+    made = plan([RoleRequest(name="r", world_size=5, num_cpus_per_worker=1)], DevicePool(nodes))
+    assert [place.node for place in made["r"]] == [0, 1, 2, 0, 1]
+    with pytest.raises(PlanError, match=r"room for 4 \(node0: 8 CPUs, 0 of 'ssd'; node1: 8 CPUs, 3 of"):
+        plan([RoleRequest(name="r", world_size=7, resources={"ssd": 1})], DevicePool(nodes))
+
+
 def test_cpus_and_custom_resources_are_counted_per_node() -> None:
     pool = DevicePool((NodeSpec(cpus=2, resources={"ssd": 1}),))
     assert plan([RoleRequest(name="r", world_size=2, num_cpus_per_worker=1)], pool)
@@ -129,7 +139,9 @@ def test_cpus_and_custom_resources_are_counted_per_node() -> None:
             ],
             pool,
         )
-    with pytest.raises(PlanError, match="2 of resource 'ssd' and it has 1"):
+    with pytest.raises(
+        PlanError, match=r"^r: 2 worker\(s\) ask for 0.01 CPUs and 1 of 'ssd' each, and .* room for 1"
+    ):
         plan([RoleRequest(name="r", world_size=2, resources={"ssd": 1})], pool)
 
 

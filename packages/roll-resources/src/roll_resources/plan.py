@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from roll_resources.device_mapping import parse_device_mapping
 from roll_resources.errors import DeviceMappingError, PlanError
-from roll_resources.pool import Device, DevicePool
+from roll_resources.pool import Device, DevicePool, NodeSpec
 from roll_resources.request import RoleRequest
 
 TOKEN_CPUS = 0.01
@@ -119,7 +119,7 @@ def _place(request: RoleRequest, pool: DevicePool, problems: list[str]) -> tuple
     homes = place(request, ids or (), pool, problems)
     if problems:
         return ()
-    cpus = TOKEN_CPUS if request.num_cpus_per_worker is None else request.num_cpus_per_worker
+    cpus = _cpus_of(request)
     before: Counter[int] = Counter()
     placements = []
     for rank, (node, devices) in enumerate(homes):
@@ -163,7 +163,42 @@ def _spread(
             f"num_gpus_per_worker is {request.num_gpus_per_worker} and device_mapping is empty; "
             "name the devices in device_mapping, or leave num_gpus_per_worker out for workers on the CPU"
         )
-    return [(rank % len(pool.nodes), ()) for rank in range(request.world_size or 1)]
+    here = [0] * len(pool.nodes)
+    for rank in range(request.world_size or 1):
+        fitting = [node for node, spec in enumerate(pool.nodes) if _fits(request, spec, here[node] + 1)]
+        if not fitting:
+            problems.append(_no_room(request, pool, rank))
+            return []
+        here[min(fitting, key=lambda node: (here[node], node))] += 1
+    homes = [(turn, node) for node, count in enumerate(here) for turn in range(count)]
+    return [(node, ()) for _, node in sorted(homes)]
+
+
+def _fits(request: RoleRequest, node: NodeSpec, workers: int) -> bool:
+    """Return whether a node can hold this many workers of a role; one of unknown size can."""
+    if node.cpus is None:
+        return True
+    return workers * _cpus_of(request) <= node.cpus + 1e-6 and all(
+        workers * amount <= node.resources.get(name, 0.0) + 1e-6 for name, amount in request.resources.items()
+    )
+
+
+def _cpus_of(request: RoleRequest) -> float:
+    return TOKEN_CPUS if request.num_cpus_per_worker is None else request.num_cpus_per_worker
+
+
+def _no_room(request: RoleRequest, pool: DevicePool, room: int) -> str:
+    asked = [f"{_cpus_of(request):g} CPUs", *(f"{n:g} of {name!r}" for name, n in request.resources.items())]
+    offers = "; ".join(
+        f"{pool.node_name(index)}: {node.cpus:g} CPUs"
+        + "".join(f", {node.resources.get(name, 0.0):g} of {name!r}" for name in request.resources)
+        for index, node in enumerate(pool.nodes)
+        if node.cpus is not None
+    )
+    return (
+        f"{request.world_size or 1} worker(s) ask for {' and '.join(asked)} each, and there is room for "
+        f"{room} ({offers}); ask for less or fewer, or add a node"
+    )
 
 
 def _on_devices(
