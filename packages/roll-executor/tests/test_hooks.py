@@ -1,5 +1,7 @@
 """What other packages do around a call."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -79,3 +81,30 @@ def test_a_hook_has_only_the_methods_that_it_cares_for() -> None:
     assert host.hooks.random_state() == [5]
     host.hooks.set_random_state([7])
     assert hook.state == 7
+
+
+class Sharing:
+    """Notes that a call is made in a process that several workers share."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    @contextmanager
+    def sharing_process(self, worker: Any, beside_others: bool) -> Iterator[None]:
+        self.heard.append((worker.worker_name, beside_others))
+        try:
+            yield
+        finally:
+            self.heard.append("left")
+
+
+@pytest.mark.parametrize("beside_others", [True, False])
+def test_a_hook_knows_that_workers_share_a_process(beside_others: bool) -> None:
+    hook = Sharing()
+    host = host_with(hook, OnlyRandom())
+    with (
+        pytest.raises(WorkerRaisedError, match="no"),
+        host.sharing_process(beside_others=beside_others),
+    ):
+        host.call(Header(method="fail"), (), {})
+    assert hook.heard == [("adder-2", beside_others), "left"]

@@ -1,7 +1,8 @@
 """Call hooks: what other packages do in the worker around a call, found by entry point."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -17,8 +18,8 @@ class Hooks:
     rule worker need not wait for torch. It sees every call from then on.
 
     Args:
-        hooks: objects with any of ``start_worker``, ``before_call``, ``after_call``, ``abort``,
-            ``random_state`` and ``set_random_state``; None: those that are installed.
+        hooks: objects with any of ``start_worker``, ``sharing_process``, ``before_call``, ``after_call``,
+            ``abort``, ``random_state`` and ``set_random_state``; None: those that are installed.
     """
 
     def __init__(self, hooks: Sequence[object] | None = None) -> None:
@@ -35,6 +36,15 @@ class Hooks:
         self._worker = worker
         for hook in self._having("start_worker"):
             hook(worker)
+
+    @contextmanager
+    def sharing_process(self, worker: object, *, beside_others: bool) -> Iterator[None]:
+        """Enter what every hook does around a call in a process that several workers share."""
+        self._load()
+        with ExitStack() as stack:
+            for hook in self._having("sharing_process"):
+                stack.enter_context(hook(worker, beside_others))
+            yield
 
     def before_call(
         self, worker: object, *, method: str, prefetch: bool, args: Args, kwargs: Kwargs

@@ -113,7 +113,7 @@ class LocalWorkers:
     """The workers of one cluster in this process.
 
     A single worker without coroutines runs in the caller's thread; several run in a thread each, so that they
-    may wait for one another.
+    may wait for one another. Hooks let each draw its own random numbers, coroutines excepted.
     """
 
     def __init__(self, hosts: Sequence[Host], *, order: Launch) -> None:
@@ -158,8 +158,9 @@ class LocalWorkers:
 
         def run() -> None:
             try:
-                result, status = host.call(header, own_args, own_kwargs)
-                outcome = (Packed(result).unpack(), status)
+                with host.sharing_process(beside_others=bool(self._lanes)):
+                    result, status = host.call(header, own_args, own_kwargs)
+                    outcome = (Packed(result).unpack(), status)
             except WorkerError as error:
                 _settle(future, error=error)
             else:
@@ -212,6 +213,10 @@ class LocalWorkers:
             error = ticket.result.future.exception()
             found[ticket.rank] = error if isinstance(error, WorkerError) else ticket.status.result()
         return found
+
+    def explained(self, error: WorkerError) -> WorkerError:
+        """Return the error: what a worker in this process wrote, the caller has seen."""
+        return error
 
     def control(self, ranks: Sequence[int], command: str, timeout_s: float) -> dict[int, dict[str, Any]]:
         """Answer what a worker's control channel would."""

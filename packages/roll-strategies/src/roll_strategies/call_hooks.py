@@ -8,11 +8,16 @@ import torch
 import torch.distributed as dist
 
 from roll_strategies.connections import hang_up
+from roll_strategies.own_draws import OwnDraws
 from roll_strategies.random_state import random_state, set_random_state
 
 
 class TorchCallHooks:
     """Threads, device placement, memory and random state of a worker; entry-point group `roll.call_hooks`."""
+
+    def __init__(self) -> None:
+        """Takes nothing: every worker has hooks of its own."""
+        self._own: OwnDraws | None = None
 
     def start_worker(self, worker: object) -> None:
         """Keeps a CPU worker to one torch thread: several share a machine, and one thread sums in a fixed
@@ -43,6 +48,12 @@ class TorchCallHooks:
         module = torch.get_device_module(device)
         if hasattr(module, "empty_cache"):
             module.empty_cache()
+
+    def sharing_process(self, worker: object, beside_others: bool) -> contextlib.AbstractContextManager[None]:
+        """Lets a worker that shares its process draw what it would draw in a process of its own."""
+        if self._own is None:
+            self._own = OwnDraws(str(getattr(worker, "worker_name", "worker")))
+        return self._own.beside_others() if beside_others else self._own.in_place()
 
     def random_state(self) -> object:
         """Returns the state of every generator that a worker draws from."""

@@ -1,5 +1,6 @@
 """The worker that owns a strategy: the executor's worker plus methods that forward to it."""
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from roll_strategies import (
     Transport,
     UpdateReceipt,
     create_strategy,
+    seed_draws,
 )
 
 
@@ -35,6 +37,11 @@ class Worker(ExecutorWorker):
 
     strategy: InferenceStrategy | None = None
 
+    def initialize(self, pipeline_config: Any) -> None:  # Any: each pipeline's own configuration
+        """Keeps the pipeline's configuration, and seeds what this worker draws by the run's seed."""
+        super().initialize(pipeline_config)
+        self._seed_draws(self.rank)
+
     def start_strategy(self, model_provider: ModelProvider | None = None) -> InferenceStrategy:
         """Creates the strategy that the role's configuration names, and initializes it.
 
@@ -42,9 +49,15 @@ class Worker(ExecutorWorker):
             model_provider: how the model is made; None loads `model_args.model_name_or_path`.
         """
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+        self._seed_draws(-1)  # weights that no checkpoint holds are the same on every rank
         self.strategy = create_strategy(worker=self)
         self.strategy.initialize(model_provider=model_provider)
+        self._seed_draws(self.rank_info.dp_rank)
         return self.strategy
+
+    def _seed_draws(self, place: int) -> None:
+        run = int(getattr(self.pipeline_config, "seed", 0))
+        seed_draws((run * 1_000_003 + zlib.crc32(self.cluster_name.encode())) * 65_537 + place + 1)
 
     @property
     def engine(self) -> InferenceStrategy:
