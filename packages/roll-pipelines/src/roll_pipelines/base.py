@@ -16,6 +16,7 @@ from roll_pipelines.config.container import to_container
 from roll_pipelines.config.load import check_config
 from roll_pipelines.config.machine import devices_of
 from roll_pipelines.config.worker_config import WorkerConfig
+from roll_pipelines.model_files import prepare_models
 from roll_pipelines.model_update import ModelUpdatePair
 from roll_pipelines.random_state import load_random_state, save_random_state, seed_everything
 from roll_pipelines.run_directory import TIMELINE_FILE, RunDirectory
@@ -110,15 +111,22 @@ class BasePipeline:
     ) -> dict[str, Cluster]:
         """Creates several roles at once and returns their clusters by key.
 
+        The models that their strategies load are fetched before, once on every node.
+
         Args:
             specs: for each role its key in the result, its name, its worker class (or the dotted path) and
                 its configuration.
 
         Raises:
+            ModelFilesError: a node lacks a model.
             Exception: what the first role that failed raised, with the role's key as a note.
         """
         # Here and not in the pool: the daemons of a Ray that is started end with the thread that started it.
         self.resource_manager.start()
+        prepare_models(
+            self.resource_manager,
+            (role.model_args.model_name_or_path for *_, role in specs if role.strategy_args.strategy_name),
+        )
         with ThreadPoolExecutor(max_workers=max(1, len(specs)), thread_name_prefix="create-cluster") as pool:
             futures = {spec[0]: pool.submit(self._create_cluster, *spec) for spec in specs}
         failures = {
