@@ -14,6 +14,7 @@ from roll_pipelines.config import (
     GeneratingArguments,
     ModelArguments,
     StrategyArguments,
+    TelemetryConfig,
     TrainingArguments,
     WorkerConfig,
 )
@@ -25,6 +26,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 SECTIONS = {
     "Top level": BaseConfig,
     "`checkpoint_config`": CheckpointConfig,
+    "`telemetry`": TelemetryConfig,
     "A role": WorkerConfig,
     "`strategy_args` of a role": StrategyArguments,
     "`model_args` of a role": ModelArguments,

@@ -1,5 +1,6 @@
 """The base of every pipeline: what a run needs besides its algorithm."""
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from roll_pipelines.model_files import prepare_models
 from roll_pipelines.model_update import ModelUpdatePair
 from roll_pipelines.random_state import load_random_state, save_random_state, seed_everything
 from roll_pipelines.run_directory import TIMELINE_FILE, RunDirectory
+from roll_pipelines.telemetry import Telemetry
 from roll_pipelines.timeline import Timeline
 from roll_pipelines.tracking import as_number, create_tracker
 from roll_pipelines.worker_state import WorkerState
@@ -91,6 +93,7 @@ class BasePipeline:
         upload_to = pipeline_config.checkpoint_config.output_dir
         in_background = pipeline_config.checkpoint_config.async_upload
         self._uploader = Uploader(upload_to, in_background=in_background) if upload_to else None
+        self.telemetry = Telemetry(pipeline_config.telemetry, self.run_directory.root, who="driver")
         self.resource_manager = ResourceManager(
             num_nodes=pipeline_config.num_nodes,
             num_gpus_per_node=devices_of(pipeline_config),
@@ -145,11 +148,13 @@ class BasePipeline:
     ) -> Cluster:
         if worker_cls is None:
             raise ValueError(f"role {key!r} has no worker class; set {key}.worker_cls in the configuration")
+        told = copy.copy(worker_config)
+        told.system_envs = {**self.telemetry.environment(), **worker_config.system_envs}
         return Cluster(
             name=name or key,
             worker_cls=worker_cls,
             resource_manager=self.resource_manager,
-            worker_config=worker_config,
+            worker_config=told,
         )
 
     def set_model_update_pair(self, src_cluster: Cluster, tgt_cluster: Cluster, frequency: int = 1) -> None:
@@ -182,7 +187,9 @@ class BasePipeline:
         """Yields the steps that are still to be done; in a resumed run, those after the checkpoint."""
         for step in range(self.state.step + 1, self.pipeline_config.max_steps):
             self.timeline.begin()
+            self.telemetry.begin_step(step)
             yield step
+        self.telemetry.end_step()
 
     def end_step(self, global_step: int, metrics: Mapping[str, float]) -> None:
         """Ends a step: logs its metrics once, moves the state on, and writes a checkpoint when it is due.
@@ -312,7 +319,7 @@ class BasePipeline:
         self._closed = True
         actions: list[Callable[[], None]] = [self.tracker.close]
         actions += [cluster.close for cluster in reversed(self._clusters)]
-        actions += [self.resource_manager.close]
+        actions += [self.resource_manager.close, self.telemetry.close]
         if self._uploader is not None:
             actions.insert(1, self._uploader.close)
         failures: list[Exception] = []

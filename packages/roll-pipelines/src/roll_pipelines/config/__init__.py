@@ -7,7 +7,7 @@ from roll_pipelines.config.arguments import (
     StrategyArguments,
     TrainingArguments,
 )
-from roll_pipelines.config.base_config import BaseConfig, CheckpointConfig
+from roll_pipelines.config.base_config import BaseConfig, CheckpointConfig, TelemetryConfig
 from roll_pipelines.config.problems import ConfigError, Problem
 from roll_pipelines.config.worker_config import WorkerConfig
 
@@ -20,6 +20,7 @@ __all__ = [
     "ModelArguments",
     "Problem",
     "StrategyArguments",
+    "TelemetryConfig",
     "TrainingArguments",
     "WorkerConfig",
 ]

@@ -23,6 +23,20 @@ class CheckpointConfig:
 
 
 @dataclass
+class TelemetryConfig:
+    """Spans of steps and calls, on the driver and in every worker."""
+
+    spans: Literal["file", "otlp"] | None = None
+    """`file` writes them into the run directory's `spans/`, `otlp` sends them to a collector."""
+    endpoint: str | None = None
+    """Address of the collector; None: what `OTEL_EXPORTER_OTLP_ENDPOINT` says."""
+    service_name: str = "roll"
+    """Name of the run in the collector."""
+    sampled_share: float = 1.0
+    """Share of steps whose spans are kept."""
+
+
+@dataclass
 class BaseConfig:
     """The fields of every pipeline's configuration; subclass it and add roles and options.
 
@@ -66,6 +80,8 @@ class BaseConfig:
     """The trackers that get every metric."""
     tracker_kwargs: dict[str, dict[str, object]] = field(default_factory=dict)
     """Settings of a tracker, by its name."""
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    """Spans of steps and calls."""
     num_nodes: int = 1
     """Nodes that the run uses."""
     num_gpus_per_node: int | None = None

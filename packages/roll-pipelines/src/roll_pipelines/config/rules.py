@@ -29,6 +29,7 @@ def find_problems(config: BaseConfig, machine: Machine) -> Iterator[Problem]:
     """
     yield from _sizes(config)
     yield from _trackers(config)
+    yield from _telemetry(config)
     for path, role in config.roles().items():
         yield from _strategy(path, role, machine)
         yield from _devices(path, role, config, machine)
@@ -86,6 +87,24 @@ def _trackers(config: BaseConfig) -> Iterator[Problem]:
         if name not in PACKAGES:
             hint = one_of(sorted(PACKAGES), name)
             yield Problem(path=f"tracker_kwargs.{name}", rule="must be a tracker", value=name, hint=hint)
+
+
+def _telemetry(config: BaseConfig) -> Iterator[Problem]:
+    settings = config.telemetry
+    needed = {"file": ["opentelemetry.sdk"], "otlp": ["opentelemetry.sdk", "opentelemetry.exporter"]}
+    for module in needed.get(settings.spans or "", []):
+        if not _is_installed(module):
+            rule = f"needs the package {module.replace('.', '-')}"
+            hint = "pip install 'roll-pipelines[telemetry]'"
+            yield Problem(path="telemetry.spans", rule=rule, value=settings.spans, hint=hint)
+            break
+    if not 0.0 <= settings.sampled_share <= 1.0:
+        value = settings.sampled_share
+        yield Problem(path="telemetry.sampled_share", rule="must be from 0 to 1", value=value, hint="1.0")
+
+
+def _is_installed(module: str) -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in (module.partition(".")[0], module))
 
 
 def _strategy(path: str, role: WorkerConfig, machine: Machine) -> Iterator[Problem]:
