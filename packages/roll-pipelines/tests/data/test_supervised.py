@@ -11,8 +11,9 @@ from roll_pipelines.data import (
     encode_rows,
     epoch_order,
 )
+from roll_pipelines.data.lengths import LengthCount, LengthPolicy
 from roll_pipelines.data.messages import set_template
-from roll_pipelines.data.supervised import EncodedRow, LengthPolicy, in_batches
+from roll_pipelines.data.supervised import EncodedRow, in_batches
 
 TOKENIZER = character_tokenizer("ab=")
 A, B, EQ, EOS, PAD = 3, 4, 5, 1, 0
@@ -21,7 +22,7 @@ A, B, EQ, EOS, PAD = 3, 4, 5, 1, 0
 def test_an_answer_ends_with_the_end_token() -> None:
     encoded = encode_rows([SupervisedRow("ab=", "ba")], TOKENIZER, max_length=6)
     assert encoded.rows == (EncodedRow((A, B, EQ), (B, A, EOS)),)
-    assert (encoded.dropped, encoded.truncated) == (0, 0)
+    assert encoded.count == LengthCount(kept=1)
 
 
 def test_labels_are_shifted_and_stand_only_where_an_answer_token_is_predicted() -> None:
@@ -58,20 +59,21 @@ def test_long_rows_are_shortened_at_the_end_that_the_policy_names(
 ) -> None:
     encoded = encode_rows([SupervisedRow("ab=", "ba")], TOKENIZER, max_length=4, policy=policy)
     assert encoded.rows == (expected,)
-    assert (encoded.dropped, encoded.truncated) == (0, 1)
+    assert encoded.count == LengthCount(truncated=1)
 
 
 def test_long_rows_are_dropped_and_counted_when_the_policy_says_so() -> None:
     rows = [SupervisedRow("ab=", "ba"), SupervisedRow("a=", "a")]
     encoded = encode_rows(rows, TOKENIZER, max_length=4, policy="drop")
     assert [row.prompt_ids for row in encoded.rows] == [(A, EQ)]
-    assert encoded.dropped == 1
+    assert encoded.count == LengthCount(kept=1, dropped=1)
 
 
 def test_a_row_of_which_no_answer_is_left_is_dropped() -> None:
     rows = [SupervisedRow("ab=", "ba"), SupervisedRow("a", "a")]
     encoded = encode_rows(rows, TOKENIZER, max_length=3, policy="truncate_right")
-    assert (len(encoded.rows), encoded.dropped, encoded.truncated) == (1, 1, 0)
+    assert len(encoded.rows) == 1
+    assert encoded.count == LengthCount(kept=1, dropped=1)
 
 
 def test_nothing_left_to_learn_is_an_error_that_says_what_to_do() -> None:
@@ -100,6 +102,28 @@ def test_only_the_words_of_the_assistant_are_learnt_in_every_turn() -> None:
     a, b, newline = tokenizer("ab\n").input_ids
     assert learnt == [a, EOS, newline, b, EOS, newline]
     assert all(label in (-100, following) for label, following in zip(labels[:-1], ids[1:], strict=True))
+
+
+def test_what_is_learnt_stays_with_its_tokens_when_a_conversation_is_cut_at_the_start() -> None:
+    tokenizer = character_tokenizer("usertaisn: \nab")
+    set_template(tokenizer, "plain")
+    talk = tuple({"role": role, "content": text} for role, text in [
+        ("user", "b"), ("assistant", "a"), ("user", "b"), ("assistant", "b")
+    ])  # fmt: skip
+    encoded = encode_rows([SupervisedRow(messages=talk)], tokenizer, max_length=6, policy="truncate_left")
+    (row,) = encoded.rows
+    b, newline = tokenizer("b\n").input_ids
+    assert len(row.prompt_ids) + len(row.response_ids) == 6
+    assert [i for i, learnt in zip(row.response_ids, row.learnt, strict=True) if learnt] == [b, EOS, newline]
+    assert encoded.count == LengthCount(truncated=1)
+
+
+def test_a_conversation_in_which_no_assistant_speaks_is_dropped_though_it_fits() -> None:
+    tokenizer = character_tokenizer("usertaisn: \nab")
+    set_template(tokenizer, "plain")
+    silent = SupervisedRow(messages=({"role": "user", "content": "b"},))
+    talk = SupervisedRow(messages=(*silent.messages, {"role": "assistant", "content": "a"}))
+    assert encode_rows([silent, talk], tokenizer, max_length=99).count == LengthCount(kept=1, dropped=1)
 
 
 def test_a_conversation_that_is_cut_before_the_assistant_speaks_is_dropped() -> None:

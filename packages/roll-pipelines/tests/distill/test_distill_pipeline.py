@@ -21,6 +21,7 @@ from roll_pipelines.data.supervised import EncodedRow
 from roll_pipelines.distill import DistillConfig, DistillPipeline
 from roll_pipelines.distill.teacher import DistillError, shared_vocabulary
 from roll_pipelines.losses.distillation import DistillOptions, comparable, kept_log_probs, token_divergence
+from roll_pipelines.testing import largest_difference, last_checkpoint, run_to_end
 
 LR, EPSILON = 0.05, 1e-2
 
@@ -77,16 +78,11 @@ def configuration(
 
 
 def run(config: DistillConfig) -> list[dict[str, float]]:
-    """Runs a configuration and returns the metrics of its steps, without times."""
-    with DistillPipeline(config) as pipeline:
-        pipeline.run()
-        history = pipeline.state.log_history
-    return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in history]
+    return run_to_end(DistillPipeline, config)
 
 
 def trained(config: DistillConfig) -> PreTrainedModel:
-    folder = Path(config.output_dir) / "checkpoints" / f"checkpoint-{config.max_steps - 1}" / "student"
-    return AutoModelForCausalLM.from_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(last_checkpoint(config, "student"))
 
 
 def plain_step(config: DistillConfig, rows: list[EncodedRow]) -> tuple[float, PreTrainedModel]:
@@ -117,11 +113,6 @@ def plain_step(config: DistillConfig, rows: list[EncodedRow]) -> tuple[float, Pr
     loss.backward()  # type: ignore[no-untyped-call]  # torch
     torch.optim.AdamW(student.parameters(), lr=LR, eps=EPSILON, weight_decay=0.0).step()
     return float(loss.detach()), student
-
-
-def largest_difference(left: PreTrainedModel, right: PreTrainedModel) -> float:
-    pairs = zip(left.parameters(), right.parameters(), strict=True)
-    return max(float((a - b).detach().abs().max()) for a, b in pairs)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +153,28 @@ def test_a_student_that_equals_its_teacher_diverges_from_it_nowhere_and_validati
     assert found["student/val_divergence"] == pytest.approx(0.0, abs=1e-6)
     assert found["student/val_loss"] == pytest.approx(found["teacher/val_loss"], abs=1e-6)
     assert found["student/val_exact_match"] == found["teacher/val_exact_match"]
+
+
+def test_conversations_are_distilled_where_the_assistant_speaks(tmp_path: Path) -> None:
+    config = configuration(tmp_path, micro=2, sequence_length=48)
+    for seed, name in enumerate(("student", "teacher")):
+        sizes = TinyModelConfig(alphabet="usertaisn: \nbc", hidden_size=16, num_layers=1, max_positions=64)
+        save_tiny_model(tmp_path / name, sizes, seed=seed)
+    talk = [{"role": role, "content": text} for role, text in [("user", "b"), ("assistant", "c")]]
+    file = tmp_path / "talks.jsonl"
+    file.write_text(json.dumps({"talk": talk * 2}) + "\n" + json.dumps({"talk": talk}), encoding="utf-8")
+    arguments = config.student.data_args
+    arguments.file_name, arguments.messages, arguments.template = str(file), "talk", "plain"
+    with DistillPipeline(config) as pipeline:
+        drawn = [pipeline.training[row] for row in pipeline.order.batch(0, batch_size=2)]
+        pipeline.run()
+        metrics = pipeline.state.log_history[0]
+    long, short = (sum(row.learnt) for row in pipeline.training)
+    assert long == 2 * short > 0
+    assert pipeline.summary["data/rows_kept"] == 2.0
+    loss, student = plain_step(config, drawn)
+    assert metrics["student/loss"] == pytest.approx(loss, abs=1e-6)
+    assert largest_difference(trained(config), student) < 1e-6
 
 
 def test_models_with_other_tokenizers_are_refused(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from roll_pipelines.config import WorkerConfig
-from roll_pipelines.config.arguments import DataArguments, StrategyArguments
+from roll_pipelines.config.arguments import DataArguments, ModelArguments, StrategyArguments
 from roll_pipelines.data import TinyModelConfig
 from roll_pipelines.dpo import DPOConfig
 
@@ -42,11 +42,20 @@ def test_a_whole_configuration_is_accepted() -> None:
                 "actor_train": WorkerConfig(
                     data_args=DataArguments(file_name="pairs.jsonl"),
                     use_dynamic_batching_in_train=True,
-                    max_tokens_per_microbatch_in_train=64,
+                    max_tokens_per_microbatch_in_train=15,
                 )
             },
-            "actor_train.use_dynamic_batching_in_train",
-            "one micro-batch",
+            "actor_train.max_tokens_per_microbatch_in_train",
+            "at least twice sequence_length",
+        ),
+        (
+            {
+                "actor_train": WorkerConfig(
+                    data_args=DataArguments(file_name="pairs.jsonl", messages="messages"),
+                )
+            },
+            "actor_train.data_args.messages",
+            "must be left out",
         ),
     ],
 )
@@ -58,3 +67,10 @@ def test_what_cannot_work_is_refused_with_its_path(fields: dict[str, object], pa
 
 def test_a_loss_that_needs_no_reference_is_accepted_without_one() -> None:
     assert complaints(loss="simpo", reference=WorkerConfig()) == {}
+
+
+def test_a_policy_with_an_adapter_needs_no_reference_role() -> None:
+    policy = WorkerConfig(
+        data_args=DataArguments(file_name="pairs.jsonl"), model_args=ModelArguments(lora_rank=4)
+    )
+    assert complaints(actor_train=policy, reference=WorkerConfig()) == {}

@@ -17,6 +17,7 @@ from roll_pipelines.data.pairs import EncodedPair, answer_rows, collate_pairs
 from roll_pipelines.dpo import DPOConfig, DPOPipeline
 from roll_pipelines.dpo.worker import pair_scores
 from roll_pipelines.losses.preference import preference_loss, sequence_log_probs
+from roll_pipelines.testing import largest_difference, last_checkpoint, run_to_end
 
 LR = 0.05
 EPSILON = 1e-2
@@ -71,17 +72,11 @@ def configuration(
 
 
 def run(config: DPOConfig) -> list[dict[str, float]]:
-    """Runs a configuration and returns the metrics of its steps, without times."""
-    with DPOPipeline(config) as pipeline:
-        pipeline.run()
-        history = pipeline.state.log_history
-    return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in history]
+    return run_to_end(DPOPipeline, config)
 
 
 def trained(config: DPOConfig) -> PreTrainedModel:
-    steps = config.max_steps - 1
-    folder = Path(config.output_dir) / "checkpoints" / f"checkpoint-{steps}" / "actor_train"
-    return AutoModelForCausalLM.from_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(last_checkpoint(config, "actor_train"))
 
 
 def summed(model: PreTrainedModel, pairs: list[EncodedPair]) -> tuple[Tensor, Tensor]:
@@ -107,11 +102,6 @@ def plain_step(config: DPOConfig, pairs: list[EncodedPair]) -> tuple[float, PreT
     return float(loss.detach()), policy
 
 
-def largest_difference(left: PreTrainedModel, right: PreTrainedModel) -> float:
-    pairs = zip(left.parameters(), right.parameters(), strict=True)
-    return max(float((a - b).detach().abs().max()) for a, b in pairs)
-
-
 @pytest.mark.parametrize(("micro", "accumulation"), [(6, 1), (2, 3), (4, 2)])
 @pytest.mark.parametrize("loss", ["sigmoid", "ipo", "simpo"])
 def test_a_step_is_that_of_plain_pytorch_whatever_the_micro_batches(
@@ -125,6 +115,48 @@ def test_a_step_is_that_of_plain_pytorch_whatever_the_micro_batches(
     loss_value, model = plain_step(config, drawn)
     assert metrics["actor_train/loss"] == pytest.approx(loss_value, abs=1e-6)
     assert largest_difference(trained(config), model) < 1e-6
+
+
+@pytest.mark.parametrize(("tokens", "packing"), [(16, False), (16, True), (None, True)])
+def test_a_token_budget_and_packing_keep_pairs_together_and_the_step_that_of_plain_pytorch(
+    tmp_path: Path, tokens: int | None, packing: bool
+) -> None:
+    config = configuration(tmp_path, micro=3, accumulation=2)
+    config.actor_train.use_dynamic_batching_in_train = tokens is not None
+    config.actor_train.max_tokens_per_microbatch_in_train = tokens
+    config.actor_train.use_sequence_packing = packing
+    with DPOPipeline(config) as pipeline:
+        drawn = [pipeline.training[row] for row in pipeline.order.batch(0, batch_size=pipeline.batch_size)]
+        pipeline.run()
+        metrics = pipeline.state.log_history[0]
+    loss_value, model = plain_step(config, drawn)
+    assert metrics["actor_train/loss"] == pytest.approx(loss_value, abs=1e-6)
+    assert largest_difference(trained(config), model) < 1e-6
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_policy_with_an_adapter_is_held_to_the_model_below_it_without_a_reference_role(
+    tmp_path: Path, cached: bool
+) -> None:
+    """An adapter of a policy with a reference role beside it learns the same."""
+    losses, roles = {}, {}
+    for name, reference in {"own": WorkerConfig(), "role": configuration(tmp_path).reference}.items():
+        config = configuration(
+            tmp_path,
+            steps=3,
+            output_dir=str(tmp_path / name),
+            reference=reference,
+            cache_reference=cached and name == "own",
+        )
+        config.actor_train.model_args.lora_rank = 2
+        with DPOPipeline(config) as pipeline:
+            roles[name] = [cluster.name for cluster in pipeline._known_clusters()]
+            pipeline.run()
+            losses[name] = [row["actor_train/loss"] for row in pipeline.state.log_history]
+    assert roles == {"own": ["actor_train"], "role": ["actor_train", "reference"]}
+    assert losses["own"] == pytest.approx(losses["role"], abs=1e-6)
+    assert losses["own"][0] == pytest.approx(math.log(2), abs=1e-6)
+    assert losses["own"][-1] < losses["own"][0] - 1e-3
 
 
 def test_pairs_that_fill_no_whole_micro_batch_are_padded_without_a_trace(tmp_path: Path) -> None:

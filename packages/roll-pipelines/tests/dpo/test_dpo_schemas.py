@@ -1,4 +1,4 @@
-"""The declared columns of preference training and distillation."""
+"""The declared columns of supervised fine-tuning, preference training and distillation."""
 
 import pytest
 import torch
@@ -7,12 +7,13 @@ from roll_pipelines.data.pairs import EncodedPair, collate_pairs
 from roll_pipelines.distill import DistillPipeline
 from roll_pipelines.dpo import DPOPipeline
 from roll_pipelines.dpo.schemas import PAIRS, TRAIN
+from roll_pipelines.sft import SFTPipeline
 from roll_protocol import DataSchema, SchemaError, field_uses
 
 ONE = EncodedPair((5, 6), (7, 1), (8, 9, 1))
 
 
-@pytest.mark.parametrize("schemas", [DPOPipeline.schemas, DistillPipeline.schemas])
+@pytest.mark.parametrize("schemas", [SFTPipeline.schemas, DPOPipeline.schemas, DistillPipeline.schemas])
 def test_every_column_has_a_producer_a_consumer_and_one_form(schemas: tuple[DataSchema, ...]) -> None:
     uses = field_uses(schemas)
     assert all(use.producers and use.consumers and len(use.specs) == 1 for use in uses)

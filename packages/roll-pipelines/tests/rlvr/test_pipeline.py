@@ -11,7 +11,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from roll_pipelines.config import WorkerConfig
-from roll_pipelines.config.arguments import GeneratingArguments, StrategyArguments, TrainingArguments
+from roll_pipelines.config.arguments import (
+    GeneratingArguments,
+    ModelArguments,
+    StrategyArguments,
+    TrainingArguments,
+)
 from roll_pipelines.data import TaskConfig, TinyModelConfig
 from roll_pipelines.rlvr import RewardConfig, RLVRConfig, RLVRPipeline, WarmUpConfig
 from roll_pipelines.rlvr.config import ValidationConfig
@@ -132,3 +137,20 @@ def test_a_model_directory_may_be_named_instead_of_the_tiny_one(
         tmp_path / "run", tiny_model=None, pretrain=str(whole[0] / "warm_up"), warm_up=WarmUpConfig()
     )
     assert ran(named)[0]["rollout/reward"] == whole[1][0]["rollout/reward"]
+
+
+def test_a_policy_with_an_adapter_is_its_own_reference(tmp_path: Path) -> None:
+    found = {}
+    for name, reference in {"own": WorkerConfig(), "role": role("hf_infer")}.items():
+        config = small(
+            tmp_path / name,
+            actor_train=role("fsdp2_train", model_args=ModelArguments(lora_rank=2)),
+            reference=reference,
+            warm_up=WarmUpConfig(),
+            eval_steps=0,
+            kl_loss_coef=0.5,
+        )
+        found[name] = ran(config)
+    for own, other in zip(found["own"], found["role"], strict=True):
+        assert own == pytest.approx(other, abs=1e-5)
+    assert found["own"][-1]["actor_train/ref_kl"] > 0

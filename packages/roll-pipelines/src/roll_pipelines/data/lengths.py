@@ -1,8 +1,11 @@
 """What happens to rows that are too long: dropped or shortened, and counted."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+logger = logging.getLogger(__name__)
 
 LengthPolicy = Literal["drop", "truncate_left", "truncate_right"]
 
@@ -30,6 +33,20 @@ class LengthCount:
         return LengthCount(
             self.kept + other.kept, self.truncated + other.truncated, self.dropped + other.dropped
         )
+
+    def warn(self, *, what: str, max_length: int) -> None:
+        """Says how many rows did not stay as they were, if any.
+
+        Args:
+            what: a name for the rows.
+            max_length: most tokens of a row.
+        """
+        if self.dropped or self.truncated:
+            total = self.kept + self.truncated + self.dropped
+            logger.warning(
+                "of %d %s, %d were dropped and %d shortened to fit sequence_length %d",
+                total, what, self.dropped, self.truncated, max_length,
+            )  # fmt: skip
 
     def metrics(self, prefix: str = "data") -> dict[str, float]:
         """Returns the three numbers as metrics.

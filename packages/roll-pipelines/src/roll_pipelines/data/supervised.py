@@ -1,17 +1,16 @@
 """Rows with a prompt and a right answer, as a model is trained on them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from roll_pipelines.data.lengths import LengthCount, LengthPolicy, fit
 from roll_pipelines.data.messages import Message, conversation
 from roll_protocol import DataProto
 
 IGNORE_INDEX = -100
-LengthPolicy = Literal["drop", "truncate_left", "truncate_right"]
 
 # B rows   S positions
 
@@ -45,10 +44,8 @@ class EncodedRows:
     """Encoded rows, and what the length policy did to the others."""
 
     rows: tuple[EncodedRow, ...]
-    dropped: int = 0
-    """Rows that were left out, because they were too long or held nothing to learn."""
-    truncated: int = 0
-    """Rows that were shortened."""
+    count: LengthCount = field(default_factory=LengthCount)
+    """A row that holds nothing to learn is counted as dropped."""
 
 
 def encode_rows(
@@ -64,31 +61,27 @@ def encode_rows(
         rows: prompts and answers.
         tokenizer: its end token is put after every answer.
         max_length: most tokens of prompt and answer together.
-        policy: `drop` leaves longer rows out, `truncate_left` shortens them at the start,
-            `truncate_right` at the end; a row of which no answer token is left is dropped.
+        policy: what happens to longer ones; see `fit`.
 
     Raises:
         ValueError: nothing is left.
     """
     kept: list[EncodedRow] = []
-    dropped = truncated = 0
+    total = LengthCount()
     for row in rows:
-        encoded = encode_row(row, tokenizer)
-        excess = len(encoded.prompt_ids) + len(encoded.response_ids) - max_length
-        if excess > 0 and policy != "drop":
-            truncated += 1
-            encoded = _shortened(encoded, excess, policy)
-        if (excess > 0 and policy == "drop") or not encoded.learns():
-            dropped += 1
-            truncated -= excess > 0 and policy != "drop"
-            continue
-        kept.append(encoded)
+        count = LengthCount()
+        shortened = _fitted(encode_row(row, tokenizer), max_length=max_length, policy=policy, count=count)
+        if shortened is not None and shortened.learns():
+            kept.append(shortened)
+            total += count
+        else:
+            total += LengthCount(dropped=1)
     if not kept:
         raise ValueError(
-            f"none of {len(rows)} rows is left: {dropped} were dropped by the length policy {policy!r} at "
-            f"sequence_length {max_length}; raise sequence_length or give more rows"
+            f"none of {len(rows)} rows is left: {total.dropped} were dropped by the length policy {policy!r} "
+            f"at sequence_length {max_length}; raise sequence_length or give more rows"
         )
-    return EncodedRows(rows=tuple(kept), dropped=dropped, truncated=truncated)
+    return EncodedRows(tuple(kept), total)
 
 
 def encode_row(row: SupervisedRow, tokenizer: PreTrainedTokenizerBase) -> EncodedRow:
@@ -106,13 +99,16 @@ def encode_row(row: SupervisedRow, tokenizer: PreTrainedTokenizerBase) -> Encode
     return EncodedRow(tuple(prompt), (*response, int(tokenizer.eos_token_id)))
 
 
-def _shortened(row: EncodedRow, excess: int, policy: LengthPolicy) -> EncodedRow:
-    prompt, response, learnt = row.prompt_ids, row.response_ids, row.learnt
-    if policy == "truncate_left":
-        beyond = max(0, excess - len(prompt))
-        return EncodedRow(prompt[excess:], response[beyond:], learnt[beyond:])
-    keep = max(0, len(response) - excess)
-    return EncodedRow(prompt[: len(prompt) + len(response) - excess], response[:keep], learnt[:keep])
+def _fitted(
+    row: EncodedRow, *, max_length: int, policy: LengthPolicy, count: LengthCount
+) -> EncodedRow | None:
+    fitted = fit(row.prompt_ids, [row.response_ids], max_length=max_length, policy=policy, count=count)
+    if fitted is None:
+        return None
+    (response,) = fitted.answers
+    lost = len(row.response_ids) - len(response)
+    learnt = row.learnt[lost:] if policy == "truncate_left" else row.learnt[: len(response)]
+    return EncodedRow(fitted.prompt_ids, response, learnt)
 
 
 def collate(rows: Sequence[EncodedRow], *, pad_token_id: int, length: int | None = None) -> DataProto:

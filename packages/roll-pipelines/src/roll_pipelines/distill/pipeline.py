@@ -1,8 +1,6 @@
 """Distillation: a student learns a teacher's distribution over the next token."""
 
 import copy
-import logging
-import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -11,18 +9,25 @@ from transformers import AutoTokenizer
 from roll_executor import Cluster
 from roll_pipelines.base import BasePipeline
 from roll_pipelines.config import WorkerConfig
+from roll_pipelines.data.lengths import LengthCount
+from roll_pipelines.data.messages import set_template
 from roll_pipelines.data.model_source import first_weights, give_model
 from roll_pipelines.data.order import RowOrder
-from roll_pipelines.data.supervised import EncodedRow, SupervisedRow, collate, encode_rows, in_batches
+from roll_pipelines.data.supervised import (
+    EncodedRow,
+    EncodedRows,
+    SupervisedRow,
+    collate,
+    encode_rows,
+    in_batches,
+)
 from roll_pipelines.distill.config import DistillConfig
-from roll_pipelines.distill.rows import distill_data
 from roll_pipelines.distill.schemas import SCHEMAS, STUDENT
 from roll_pipelines.distill.teacher import shared_vocabulary, teacher_weights
 from roll_pipelines.rollouts import pad_id
-from roll_pipelines.sft.config import rows_per_step
+from roll_pipelines.sft.config import end_after_epochs, rows_per_step
+from roll_pipelines.sft.rows import supervised_data
 from roll_protocol import DataProto, DataSchema, reduce_metrics
-
-logger = logging.getLogger(__name__)
 
 
 class DistillPipeline(BasePipeline):
@@ -43,20 +48,22 @@ class DistillPipeline(BasePipeline):
         config = self.pipeline_config
         model = first_weights(config, self.run_directory.root)
         give_model(config.student, model, instead_of=config.pretrain)
-        self.tokenizer = AutoTokenizer.from_pretrained(model)
-        data = distill_data(config)
-        sources = [self.encode(rows) for rows in data.training]
-        self.training = [row for source in sources for row in source]
-        self.validation = self.encode(data.validation) if data.validation else ()
         arguments = config.student.data_args
+        self.tokenizer = AutoTokenizer.from_pretrained(model)
+        set_template(self.tokenizer, arguments.template)
+        data = supervised_data(config, arguments)
+        sources = [self.encode(rows) for rows in data.training]
+        self.training = [row for source in sources for row in source.rows]
+        self.validation = self.encode(data.validation).rows if data.validation else ()
+        self.summary |= sum((source.count for source in sources), LengthCount()).metrics()
         self.order = RowOrder(
-            [len(source) for source in sources],
+            [len(source.rows) for source in sources],
             seed=config.seed,
             weights=arguments.file_weights,
             shuffle=arguments.shuffle,
         )
         self.batch_size = rows_per_step(config.student)
-        self.set_steps()
+        end_after_epochs(config, config.student, rows=len(self.training))
         taught = teacher_weights(config, self.run_directory.root, start=self.start)
         config.teacher.model_args.model_name_or_path = taught
         self.vocabulary = shared_vocabulary(student=model, teacher=taught)
@@ -105,29 +112,14 @@ class DistillPipeline(BasePipeline):
                     reports.append(self.teacher.val_step(batch))
         return dict(reduce_metrics(DataProto.concat(reports).meta_info["metrics"]))
 
-    def encode(self, rows: Sequence[SupervisedRow]) -> Sequence[EncodedRow]:
+    def encode(self, rows: Sequence[SupervisedRow]) -> EncodedRows:
         """Returns rows as token ids, under the length policy of the configuration."""
         config = self.pipeline_config
         assert config.sequence_length is not None, "a rule of the configuration demands it"
         policy = config.student.data_args.max_length_policy
         encoded = encode_rows(rows, self.tokenizer, max_length=config.sequence_length, policy=policy)
-        if encoded.dropped or encoded.truncated:
-            logger.warning(
-                "of %d rows, %d were dropped and %d shortened to fit sequence_length %d",
-                len(rows),
-                encoded.dropped,
-                encoded.truncated,
-                config.sequence_length,
-            )
-        return encoded.rows
-
-    def set_steps(self) -> None:
-        """Ends the run after the configured number of passes over the rows, or earlier at `max_steps`."""
-        config, training = self.pipeline_config, self.pipeline_config.student.training_args
-        in_epochs = math.ceil(training.num_train_epochs * len(self.training) / self.batch_size)
-        config.max_steps = min(config.max_steps, max(1, in_epochs))
-        if training.max_steps is None:
-            training.max_steps = config.max_steps
+        encoded.count.warn(what="rows", max_length=config.sequence_length)
+        return encoded
 
     def start(self, roles: Mapping[str, WorkerConfig]) -> dict[str, Cluster]:
         """Creates and initialises several roles at once and returns their clusters by role."""

@@ -15,8 +15,6 @@ from roll_pipelines.losses.preference import (
     preference_losses,
 )
 
-NO_DYNAMIC = "both answers of a pair must stand in one micro-batch, and dynamic batching parts them"
-
 
 @dataclass
 class DPOConfig(BaseConfig):
@@ -25,7 +23,8 @@ class DPOConfig(BaseConfig):
     actor_train: WorkerConfig = field(default_factory=WorkerConfig)
     """The role that learns from `data_args.file_name`; `per_device_train_batch_size` counts pairs."""
     reference: WorkerConfig = field(default_factory=WorkerConfig)
-    """The role that the policy is held to; it loads the model that training starts from."""
+    """The role that the policy is held to; it loads the model that training starts from. Without an engine, a
+    policy with a LoRA adapter is its own reference: the model without the adapter."""
     loss: str = "sigmoid"
     """`sigmoid` (DPO), `ipo`, `simpo` (needs no reference), `kto`, or a registered loss of yours."""
     beta: float = 0.1
@@ -62,6 +61,14 @@ class DPOConfig(BaseConfig):
             if role.worker_cls is None:
                 role.worker_cls = "roll_pipelines.dpo.PreferenceWorker"
 
+    def reference_engine(self) -> str | None:
+        """Returns the engine of the reference role; None when it has none."""
+        return self.reference.strategy_args.strategy_name
+
+    def own_reference(self) -> bool:
+        """Returns whether the policy, without its adapter, is the reference."""
+        return self.reference_engine() is None and self.actor_train.model_args.lora_rank > 0
+
     def objective(self) -> PreferenceLoss:
         """Returns the loss of the registry that `loss` names."""
         return preference_loss(self.loss)
@@ -86,11 +93,10 @@ class DPOConfig(BaseConfig):
             yield Problem(
                 path="loss", rule="must name a registered preference loss", value=self.loss, hint=hint
             )
-        elif self.objective().needs_reference and self.reference.strategy_args.strategy_name is None:
+        elif self.objective().needs_reference and not self.reference_engine() and not self.own_reference():
             rule = f"must name an engine, because the loss {self.loss!r} needs a reference"
-            yield Problem(
-                path="reference.strategy_args.strategy_name", rule=rule, value=None, hint="hf_infer"
-            )
+            hint = "hf_infer; or train an adapter with actor_train.model_args.lora_rank, and leave this out"
+            yield Problem(path="reference.strategy_args.strategy_name", rule=rule, value=None, hint=hint)
         if not self.beta > 0:
             yield Problem(path="beta", rule="must be above 0", value=self.beta, hint="0.1")
         if not 0 <= self.label_smoothing < 0.5:
@@ -101,9 +107,22 @@ class DPOConfig(BaseConfig):
         if self.sequence_length is None:
             rule = "must be given: it bounds the prompt and one answer together"
             yield Problem(path="sequence_length", rule=rule, value=None, hint="sequence_length: 1024")
-        if self.actor_train.use_dynamic_batching_in_train:
-            path = "actor_train.use_dynamic_batching_in_train"
-            yield Problem(path=path, rule=f"must be false: {NO_DYNAMIC}", value=True, hint="delete it")
+        budget = self.actor_train.max_tokens_per_microbatch_in_train
+        if (
+            self.actor_train.use_dynamic_batching_in_train
+            and budget
+            and budget < 2 * (self.sequence_length or 0)
+        ):
+            path = "actor_train.max_tokens_per_microbatch_in_train"
+            rule = (
+                "must be at least twice sequence_length: the two answers of a pair stand in one micro-batch"
+            )
+            hint = str(2 * (self.sequence_length or 0))
+            yield Problem(path=path, rule=rule, value=budget, hint=hint)
+        if self.actor_train.data_args.messages is not None:
+            rule = "must be left out: prompt, chosen and rejected may hold messages themselves"
+            value = self.actor_train.data_args.messages
+            yield Problem(path="actor_train.data_args.messages", rule=rule, value=value, hint="delete it")
         files = self.actor_train.data_args.file_name
         if (files is None) == (self.task is None):
             rule = (

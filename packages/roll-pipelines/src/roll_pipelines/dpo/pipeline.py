@@ -1,8 +1,6 @@
 """Preference training: learn which of two answers is preferred."""
 
 import copy
-import logging
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -12,6 +10,7 @@ from transformers import AutoTokenizer
 
 from roll_pipelines.base import BasePipeline
 from roll_pipelines.columns import tensor
+from roll_pipelines.config import WorkerConfig
 from roll_pipelines.data.lengths import LengthCount
 from roll_pipelines.data.messages import set_template
 from roll_pipelines.data.model_source import first_weights, give_model
@@ -31,10 +30,8 @@ from roll_pipelines.dpo.rows import pair_data
 from roll_pipelines.dpo.schemas import SCHEMAS, TRAIN
 from roll_pipelines.dpo.worker import counted, pair_metrics, pair_scores
 from roll_pipelines.rollouts import pad_id
-from roll_pipelines.sft.config import rows_per_step
+from roll_pipelines.sft.config import end_after_epochs, rows_per_step
 from roll_protocol import DataProto, DataSchema, Metric, reduce_metrics
-
-logger = logging.getLogger(__name__)
 
 
 class DPOPipeline(BasePipeline):
@@ -72,7 +69,7 @@ class DPOPipeline(BasePipeline):
             shuffle=arguments.shuffle,
         )
         self.batch_size = rows_per_step(config.actor_train)
-        self.set_steps()
+        end_after_epochs(config, config.actor_train, rows=len(self.training))
         self.start_roles()
 
     def run(self) -> None:
@@ -159,29 +156,15 @@ class DPOPipeline(BasePipeline):
             policy=arguments.max_length_policy,
             as_chat=arguments.template is not None,
         )
-        if encoded.count.dropped or encoded.count.truncated:
-            logger.warning(
-                "of %d pairs, %d were dropped and %d shortened to fit sequence_length %d",
-                len(pairs),
-                encoded.count.dropped,
-                encoded.count.truncated,
-                config.sequence_length,
-            )
+        encoded.count.warn(what="pairs", max_length=config.sequence_length)
         return encoded
 
-    def set_steps(self) -> None:
-        """Ends the run after the configured number of passes over the pairs, or earlier at `max_steps`."""
-        config, training = self.pipeline_config, self.pipeline_config.actor_train.training_args
-        in_epochs = math.ceil(training.num_train_epochs * len(self.training) / self.batch_size)
-        config.max_steps = min(config.max_steps, max(1, in_epochs))
-        if training.max_steps is None:
-            training.max_steps = config.max_steps
-
     def start_roles(self) -> None:
-        """Starts policy and reference; a cached reference is closed once it has scored every pair."""
-        config = self.pipeline_config
+        """Starts policy and reference; a cached reference role is closed once it has scored every pair."""
+        config, needed = self.pipeline_config, self.objective.needs_reference
+        own = needed and config.own_reference()
         roles = {"actor_train": config.actor_train}
-        if self.objective.needs_reference:
+        if needed and not own:
             roles["reference"] = config.reference
         clusters = self.create_clusters_parallel(
             [(key, role.name, role.worker_cls, role) for key, role in roles.items()]
@@ -192,16 +175,20 @@ class DPOPipeline(BasePipeline):
             pending.result()
         self.actor_train, reference = clusters["actor_train"], clusters.get("reference")
         self.set_checkpoint_clusters(self.actor_train)
-        size = config.reference.infer_batch_size * (reference.dp_size if reference else 1)
+        role, scorer = ("actor_train", self.actor_train) if own else ("reference", reference)
+        settings: WorkerConfig = getattr(config, role)
         self.reference_scores = ReferenceScores(
-            reference, pad_token_id=pad_id(self.tokenizer), batch_size=size
+            scorer,
+            pad_token_id=pad_id(self.tokenizer),
+            batch_size=settings.infer_batch_size * (scorer.dp_size if scorer else 1),
+            disable_adapter=own,
         )
-        if reference is not None and config.cache_reference:
+        if scorer is not None and config.cache_reference:
             with self.timed("cache_reference_seconds"):
                 self.reference_scores.cache(
                     [*self.training, *self.validation],
                     file=self.run_directory.root / "reference_log_probs.pt",
-                    model=str(config.reference.model_args.model_name_or_path),
+                    model=str(settings.model_args.model_name_or_path),
                 )
-            if not self.objective.needs_kl:
+            if reference is not None and not self.objective.needs_kl:
                 reference.close()

@@ -24,10 +24,14 @@ class ReferenceScores:
         cluster: the reference; None when the loss needs none, and then all numbers are 0.
         pad_token_id: for batches.
         batch_size: pairs scored at a time.
+        disable_adapter: the cluster is the policy, which is the reference without its adapter.
     """
 
-    def __init__(self, cluster: Cluster | None, *, pad_token_id: int, batch_size: int) -> None:
+    def __init__(
+        self, cluster: Cluster | None, *, pad_token_id: int, batch_size: int, disable_adapter: bool = False
+    ) -> None:
         self._cluster, self._pad, self._size = cluster, pad_token_id, batch_size
+        self._disable_adapter = disable_adapter
         self._cached: dict[EncodedPair, Tensor] = {}
 
     def of(self, pairs: Sequence[EncodedPair]) -> Tensor:
@@ -66,8 +70,9 @@ class ReferenceScores:
         found = []
         for start in range(0, len(pairs), self._size):
             part = pairs[start : start + self._size]
-            batch = collate_pairs(part, pad_token_id=self._pad, paired=True)
-            found.append(tensor(self._cluster.score(answer_rows(batch)), "log_probs").reshape(len(part), 2))
+            answers = answer_rows(collate_pairs(part, pad_token_id=self._pad, paired=True))
+            answers.meta_info["disable_adapter"] = self._disable_adapter
+            found.append(tensor(self._cluster.score(answers), "log_probs").reshape(len(part), 2))
         return torch.cat(found)
 
 

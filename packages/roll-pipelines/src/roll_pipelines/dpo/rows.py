@@ -1,23 +1,15 @@
 """The pairs that preference training learns from and those that it is scored on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from roll_pipelines.data.corpus import Corpus, corpus_of_files, corpus_of_task
 from roll_pipelines.data.pairs import PairColumns, PreferencePair, parse_pair
-from roll_pipelines.data.problems import Problem, ProblemSource, ProblemStream, held_out_problems
-from roll_pipelines.data.sources import SourceRow, read_rows_as
+from roll_pipelines.data.problems import Problem
+from roll_pipelines.data.sources import SourceRow
 from roll_pipelines.dpo.config import DPOConfig
 
 
-@dataclass(frozen=True, slots=True)
-class PairData:
-    """Pairs to learn from, one list a source, and pairs that are only scored."""
-
-    training: list[list[PreferencePair]]
-    validation: list[PreferencePair] = field(default_factory=list)
-
-
-def pair_data(config: DPOConfig) -> PairData:
+def pair_data(config: DPOConfig) -> Corpus[PreferencePair]:
     """Returns the pairs that a configuration names.
 
     Args:
@@ -27,10 +19,7 @@ def pair_data(config: DPOConfig) -> PairData:
         ValueError: a source or a row of it cannot be used, or the task has too few problems.
     """
     if config.task is not None:
-        held_out = held_out_problems(config.task, seed=config.seed)
-        source = ProblemSource(config.task, seed=config.seed)
-        stream = ProblemStream(source, held_out=[problem.prompt for problem in held_out])
-        return PairData([pairs_of(stream.take(config.num_problems))], pairs_of(held_out))
+        return corpus_of_task(config.task, pairs_of, seed=config.seed, count=config.num_problems)
     arguments = config.actor_train.data_args
     columns = PairColumns(
         prompt=arguments.prompt or "prompt",
@@ -43,10 +32,7 @@ def pair_data(config: DPOConfig) -> PairData:
     def parse(row: SourceRow) -> PreferencePair:
         return parse_pair(row, columns, singles=singles)
 
-    scored = read_rows_as(config.validation_files, parse)
-    return PairData(
-        read_rows_as(arguments.file_name or [], parse), [pair for part in scored for pair in part]
-    )
+    return corpus_of_files(arguments.file_name or [], config.validation_files, parse)
 
 
 def pairs_of(problems: Sequence[Problem]) -> list[PreferencePair]:

@@ -37,6 +37,7 @@ class PreferenceWorker(Worker):
 
         Args:
             answers: `input_ids`, `attention_mask`, `response_mask` [N, S]; a rank may have none.
+                `meta_info["disable_adapter"]` scores under the model without its adapter.
 
         Returns:
             `log_probs` [N] float32 and `tokens` [N] int64.
@@ -69,7 +70,9 @@ class PreferenceWorker(Worker):
         Returns:
             Metrics only.
         """
-        metrics = self.trainer.train_step(answer_rows(pairs), self.loss_func)
+        answers = answer_rows(pairs)
+        answers.meta_info["rows_together"] = 2
+        metrics = self.trainer.train_step(answers, self.loss_func)
         return DataProto(meta_info={"metrics": dict(metrics)})
 
     def loss_func(self, data: DataProto, output_tensor: Tensor) -> LossSum:

@@ -56,7 +56,8 @@ class RLVRConfig(BaseConfig):
     actor_infer: WorkerConfig = field(default_factory=WorkerConfig)
     """The policy that answers; it is sent new weights after every step."""
     reference: WorkerConfig = field(default_factory=WorkerConfig)
-    """The policy as it was at the start; it exists when there is a KL loss."""
+    """The policy as it was at the start; it exists when there is a KL loss. Without an engine, a policy with
+    a LoRA adapter is its own reference: the model without the adapter."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """The judge."""
     warm_up: WarmUpConfig = field(default_factory=WarmUpConfig)
@@ -144,8 +145,15 @@ class RLVRConfig(BaseConfig):
         yield from self._roles_problems()
         yield from self._sampling_problems()
 
+    def own_reference(self) -> bool:
+        """Returns whether a policy with an adapter is its own reference: the model without the adapter."""
+        return (
+            self.reference.strategy_args.strategy_name is None and self.actor_train.model_args.lora_rank > 0
+        )
+
     def _roles_problems(self) -> Iterator[Problem]:
-        needed = {"actor_train": True, "actor_infer": True, "reference": bool(self.kl_loss_coef)}
+        held = bool(self.kl_loss_coef) and not self.own_reference()
+        needed = {"actor_train": True, "actor_infer": True, "reference": held}
         needed["warm_up"] = self.warm_up.steps > 0
         for path, role in self.roles().items():
             if needed.get(path) and role.strategy_args.strategy_name is None:

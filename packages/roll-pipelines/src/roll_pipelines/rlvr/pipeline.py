@@ -52,7 +52,7 @@ class RLVRPipeline(BasePipeline):
             "actor_infer": config.actor_infer,
             "reward": config.reward,
         }
-        if config.kl_loss_coef:
+        if config.kl_loss_coef and not config.own_reference():
             roles["reference"] = config.reference
         clusters = self.start(roles)
         self.actor_train, self.actor_infer = clusters["actor_train"], clusters["actor_infer"]
@@ -137,6 +137,10 @@ class RLVRPipeline(BasePipeline):
         scored = {"old_log_probs": tensor(self.actor_train.compute_log_probs(rows), "log_probs")}
         if pending is not None:
             scored["ref_log_probs"] = tensor(pending.result(), "log_probs")
+        elif self.pipeline_config.kl_loss_coef:
+            plain = rows.select()
+            plain.meta_info["disable_adapter"] = True
+            scored["ref_log_probs"] = tensor(self.actor_train.compute_log_probs(plain), "log_probs")
         rows.update(scored)
 
     def evaluate(self) -> Evaluation:

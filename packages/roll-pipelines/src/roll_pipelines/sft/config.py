@@ -1,5 +1,6 @@
 """The configuration of supervised fine-tuning."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -75,3 +76,18 @@ def rows_per_step(role: WorkerConfig) -> int:
     return (
         (role.world_size or 1) * training.per_device_train_batch_size * training.gradient_accumulation_steps
     )
+
+
+def end_after_epochs(config: BaseConfig, role: WorkerConfig, *, rows: int) -> None:
+    """Ends a run after the configured passes over its rows, or earlier at `max_steps`.
+
+    Args:
+        config: its `max_steps` is lowered to what the passes need.
+        role: the role that learns; its `max_steps` is filled if it has none.
+        rows: how many there are to learn from.
+    """
+    training = role.training_args
+    in_epochs = math.ceil(training.num_train_epochs * rows / rows_per_step(role))
+    config.max_steps = min(config.max_steps, max(1, in_epochs))
+    if training.max_steps is None:
+        training.max_steps = config.max_steps

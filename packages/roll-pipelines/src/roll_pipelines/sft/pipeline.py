@@ -1,36 +1,37 @@
 """Supervised fine-tuning: learn right answers, token by token."""
 
 import copy
-import logging
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 from transformers import AutoTokenizer
 
 from roll_pipelines.base import BasePipeline
+from roll_pipelines.data.lengths import LengthCount
 from roll_pipelines.data.messages import set_template
 from roll_pipelines.data.model_source import first_weights, give_model
 from roll_pipelines.data.order import RowOrder
 from roll_pipelines.data.supervised import (
     EncodedRow,
+    EncodedRows,
     SupervisedRow,
     collate,
     encode_rows,
     in_batches,
 )
 from roll_pipelines.rollouts import pad_id
-from roll_pipelines.sft.config import SFTConfig
+from roll_pipelines.sft.config import SFTConfig, end_after_epochs
 from roll_pipelines.sft.rows import supervised_data
-from roll_protocol import DataProto, reduce_metrics
-
-logger = logging.getLogger(__name__)
+from roll_pipelines.sft.schemas import SCHEMAS, TRAIN
+from roll_protocol import DataProto, DataSchema, reduce_metrics
 
 
 class SFTPipeline(BasePipeline):
     """One role that learns from rows, and is scored on others."""
 
     config_cls: ClassVar[type[SFTConfig]] = SFTConfig
+    schemas: ClassVar[tuple[DataSchema, ...]] = SCHEMAS
+    """The columns that each step needs and produces."""
     pipeline_config: SFTConfig
 
     def __init__(self, pipeline_config: SFTConfig) -> None:
@@ -46,21 +47,18 @@ class SFTPipeline(BasePipeline):
         self.tokenizer = AutoTokenizer.from_pretrained(model)
         arguments = config.sft_train.data_args
         set_template(self.tokenizer, arguments.template)
-        data = supervised_data(config)
+        data = supervised_data(config, arguments)
         sources = [self.encode(rows) for rows in data.training]
-        self.training = [row for rows in sources for row in rows]
+        self.training = [row for source in sources for row in source.rows]
+        self.summary |= sum((source.count for source in sources), LengthCount()).metrics()
         self.order = RowOrder(
-            [len(rows) for rows in sources],
+            [len(source.rows) for source in sources],
             seed=config.seed,
             weights=arguments.file_weights,
             shuffle=arguments.shuffle,
         )
-        self.validation = self.encode(data.validation) if data.validation else []
-        epochs = config.sft_train.training_args.num_train_epochs
-        in_epochs = math.ceil(epochs * len(self.training) / config.batch_size())
-        config.max_steps = min(config.max_steps, max(1, in_epochs))
-        if config.sft_train.training_args.max_steps is None:
-            config.sft_train.training_args.max_steps = config.max_steps
+        self.validation = self.encode(data.validation).rows if data.validation else ()
+        end_after_epochs(config, config.sft_train, rows=len(self.training))
         role = config.sft_train
         clusters = self.create_clusters_parallel([("sft_train", role.name, role.worker_cls, role)])
         self.sft_train = clusters["sft_train"]
@@ -75,6 +73,7 @@ class SFTPipeline(BasePipeline):
                 chosen = self.order.batch(step, batch_size=config.batch_size())
                 batch = self.collated([self.training[row] for row in chosen])
                 batch.meta_info["global_step"] = step
+                TRAIN.validate(batch)
                 metrics = reduce_metrics(self.sft_train.train_step(batch).meta_info["metrics"])
             metrics["data/epoch"] = (step + 1) * config.batch_size() / len(self.training)
             if self.validation and self.should_validate(step):
@@ -94,7 +93,7 @@ class SFTPipeline(BasePipeline):
             ]
         return reduce_metrics(DataProto.concat(parts).meta_info["metrics"])
 
-    def encode(self, rows: Sequence[SupervisedRow]) -> Sequence[EncodedRow]:
+    def encode(self, rows: Sequence[SupervisedRow]) -> EncodedRows:
         """Returns rows as token ids, none longer than `sequence_length`.
 
         Args:
@@ -104,12 +103,8 @@ class SFTPipeline(BasePipeline):
         assert config.sequence_length is not None, "a rule of the configuration demands it"
         policy = config.sft_train.data_args.max_length_policy
         encoded = encode_rows(rows, self.tokenizer, max_length=config.sequence_length, policy=policy)
-        if encoded.dropped or encoded.truncated:
-            logger.warning(
-                "of %d rows, %d were dropped and %d shortened to fit sequence_length %d",
-                len(rows), encoded.dropped, encoded.truncated, config.sequence_length,
-            )  # fmt: skip
-        return encoded.rows
+        encoded.count.warn(what="rows", max_length=config.sequence_length)
+        return encoded
 
     def collated(self, rows: Sequence[EncodedRow]) -> DataProto:
         """Returns rows as one batch."""

@@ -1,39 +1,37 @@
-"""The rows that supervised fine-tuning learns from and those that it is scored on."""
+"""The rows that are learnt word by word: of files, or of generated problems."""
 
-from dataclasses import dataclass
+from typing import Protocol
 
+from roll_pipelines.config.arguments import DataArguments
+from roll_pipelines.data.corpus import Corpus, corpus_of_files, corpus_of_task
 from roll_pipelines.data.messages import messages_of
-from roll_pipelines.data.problems import Problem, ProblemSource, ProblemStream, held_out_problems
-from roll_pipelines.data.sources import SourceRow, read_rows_as
+from roll_pipelines.data.problems import Problem, TaskConfig
+from roll_pipelines.data.sources import SourceRow
 from roll_pipelines.data.supervised import SupervisedRow
-from roll_pipelines.sft.config import SFTConfig
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisedData:
-    """Rows to learn from, one list a source, and rows that are only scored."""
+class RowSource(Protocol):
+    """The part of a configuration that names rows."""
 
-    training: list[list[SupervisedRow]]
-    validation: list[SupervisedRow]
+    seed: int
+    task: TaskConfig | None
+    num_problems: int
+    validation_files: list[str]
 
 
-def supervised_data(config: SFTConfig) -> SupervisedData:
+def supervised_data(config: RowSource, arguments: DataArguments) -> Corpus[SupervisedRow]:
     """Returns the rows that a configuration names.
 
     Args:
         config: the configuration.
+        arguments: of the role that learns.
 
     Raises:
-        DataError: a file or a row of it cannot be read.
+        DataError: a source or a row of it cannot be used.
         ValueError: the task has too few problems.
     """
     if config.task is not None:
-        held_out = held_out_problems(config.task, seed=config.seed)
-        stream = ProblemStream(
-            ProblemSource(config.task, seed=config.seed), held_out=[problem.prompt for problem in held_out]
-        )
-        return SupervisedData([rows_of(stream.take(config.num_problems))], rows_of(held_out))
-    arguments = config.sft_train.data_args
+        return corpus_of_task(config.task, rows_of, seed=config.seed, count=config.num_problems)
     prompt, response = arguments.prompt or "prompt", arguments.response or "response"
 
     def parse(row: SourceRow) -> SupervisedRow:
@@ -41,8 +39,7 @@ def supervised_data(config: SFTConfig) -> SupervisedData:
             return SupervisedRow(messages=tuple(messages_of(row, arguments.messages)))
         return SupervisedRow(row.text(prompt), row.text(response))
 
-    validation = [row for rows in read_rows_as(config.validation_files, parse) for row in rows]
-    return SupervisedData(read_rows_as(arguments.file_name or [], parse), validation)
+    return corpus_of_files(arguments.file_name or [], config.validation_files, parse)
 
 
 def rows_of(problems: list[Problem]) -> list[SupervisedRow]:
