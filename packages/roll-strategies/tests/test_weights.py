@@ -248,6 +248,6 @@ def test_another_architecture_is_refused_before_anything_changes(tiny: Path) -> 
         sender.send(short, version=2)
     with pytest.raises(WeightSyncError, match=r"'model.norm.weight' has shape \(3,\) at the source"):
         sender.send({**source, "model.norm.weight": torch.zeros(3)}, version=3)
-    target.require_whole()
+    target.require_states()
     for name, value in target.unwrap_model().state_dict().items():
         assert torch.equal(value, before[name])

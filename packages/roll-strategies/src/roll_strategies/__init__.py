@@ -25,6 +25,7 @@ from roll_strategies.factory import (
     load_strategy,
     strategy_names,
 )
+from roll_strategies.holding import ModelHolder
 from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, LossFunc, ModelProvider, TrainStrategy
 from roll_strategies.losses import LossMean, LossSum
 from roll_strategies.microbatches import MicroBatches, plan_micro_batches
@@ -71,6 +72,7 @@ __all__ = [
     "Manifest",
     "MicroBatchError",
     "MicroBatches",
+    "ModelHolder",
     "ModelNotFound",
     "ModelProvider",
     "ModelSettings",

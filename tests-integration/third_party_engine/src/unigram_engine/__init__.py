@@ -1,7 +1,6 @@
 """An engine for roll in one file: every token has one probability, whatever stands before it."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -11,26 +10,20 @@ from torch import Tensor, nn
 
 from roll_protocol import DataProto, Metric
 from roll_strategies import (
-    Bucket,
     Capabilities,
     CheckpointError,
     ForwardFunc,
     LossFunc,
-    Manifest,
+    ModelHolder,
     ModelProvider,
-    Parking,
-    StateKind,
     StrategyContext,
     TrainStrategy,
-    UpdateReceipt,
-    UpdateTarget,
     global_counts,
     joined_results,
     plan_micro_batches,
     read_options,
     row_lengths,
     run_micro_batches,
-    state_kinds,
     take_rows,
 )
 
@@ -55,7 +48,7 @@ class Unigram(nn.Module):
         return self.bias.expand(*input_ids.shape, -1)
 
 
-class UnigramStrategy(TrainStrategy):
+class UnigramStrategy(ModelHolder, TrainStrategy):
     """Trains token frequencies in one process."""
 
     strategy_name: ClassVar[str] = "unigram_train"
@@ -64,13 +57,12 @@ class UnigramStrategy(TrainStrategy):
     def __init__(self, context: StrategyContext) -> None:
         super().__init__(context)
         self.options = read_options(UnigramOptions, context.strategy_config, engine="unigram_train")
-        self._parking = Parking()
 
     def initialize(self, model_provider: ModelProvider | None = None) -> None:
         """Builds the model and publishes coordinates."""
-        self.model = Unigram(self.options.vocab_size)
-        self._optimizer = torch.optim.SGD(self.model.parameters(), lr=self.context.training.learning_rate)
-        self._target = UpdateTarget(self.model, rank=self.context.rank)
+        model = Unigram(self.options.vocab_size)
+        self.hold(model, digest="full")
+        self._optimizer = torch.optim.SGD(model.parameters(), lr=self.context.training.learning_rate)
         self.publish(self.context.data_parallel())
 
     def _forward(self, micro: DataProto) -> Tensor:
@@ -80,6 +72,7 @@ class UnigramStrategy(TrainStrategy):
 
     def forward_step(self, batch: DataProto, forward_func: ForwardFunc) -> dict[str, object] | None:
         """Returns the results of `forward_func` over all rows, in input order."""
+        self.require_states()
         plan = plan_micro_batches(row_lengths(batch), rows=self.context.batching.infer_rows)
         with torch.no_grad():
             micros = [take_rows(batch, group) for group in plan.groups]
@@ -88,6 +81,7 @@ class UnigramStrategy(TrainStrategy):
 
     def train_step(self, batch: DataProto, loss_func: LossFunc) -> dict[str, object]:
         """Takes one optimizer step on all rows."""
+        self.require_states()
         loss, metrics = run_micro_batches(
             batch,
             plan_micro_batches(row_lengths(batch), rows=self.context.batching.train_rows),
@@ -123,30 +117,3 @@ class UnigramStrategy(TrainStrategy):
         if not path.is_file():
             raise CheckpointError(f"no checkpoint in {load_dir!r}")
         self.unwrap_model().load_state_dict({"bias": torch.tensor(json.loads(path.read_text())["bias"])})
-
-    def load_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
-        """Brings the logits back."""
-        for kind in state_kinds(include):
-            self._parking.unpark(kind)
-
-    def offload_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
-        """Gives the memory of the logits back."""
-        if StateKind.MODEL_PARAMS in state_kinds(include):
-            self._parking.park(StateKind.MODEL_PARAMS, self.unwrap_model().parameters())
-
-    def begin_update(self, manifest: Manifest) -> int:
-        """Opens an update."""
-        return self._target.begin_update(manifest)
-
-    def update_parameter_in_bucket(self, bucket: Bucket) -> int:
-        """Takes one bucket."""
-        return self._target.update_parameter_in_bucket(bucket)
-
-    def commit_update(self, version: int) -> UpdateReceipt:
-        """Closes an update."""
-        self.weights_version = version
-        return self._target.commit_update(version)
-
-    def abort_update(self, version: int) -> int:
-        """Gives an update up."""
-        return self._target.abort_update(version)

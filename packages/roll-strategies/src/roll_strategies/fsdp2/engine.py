@@ -1,11 +1,9 @@
-"""What training and inference with FSDP2 share: groups, model, scoring, states, and being a target of
-updates."""
+"""What training and inference with FSDP2 share: groups, model and scoring."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from roll_protocol import DataProto
 from roll_strategies.capabilities import Capabilities
@@ -18,19 +16,17 @@ from roll_strategies.fsdp2.options import Fsdp2Options
 from roll_strategies.fsdp2.sharding import reshard
 from roll_strategies.hf import lora
 from roll_strategies.hf.models import torch_dtype
-from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, ModelProvider
+from roll_strategies.holding import ModelHolder
+from roll_strategies.interfaces import ForwardFunc, ModelProvider
 from roll_strategies.microbatches import MicroBatches, plan_micro_batches
-from roll_strategies.offload import Parking, StateKind, state_kinds
 from roll_strategies.ops.layout import Layout
 from roll_strategies.options import read_options
 from roll_strategies.providers import default_tokenizer
 from roll_strategies.results import joined_results, take_rows
 from roll_strategies.rows import row_lengths
-from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, UpdateReceipt
-from roll_strategies.weights.target import UpdateTarget
 
 
-class Fsdp2Strategy(InferenceStrategy):
+class Fsdp2Strategy(ModelHolder):
     """A model sharded over all ranks of the role."""
 
     trainable: ClassVar[bool] = False
@@ -46,8 +42,6 @@ class Fsdp2Strategy(InferenceStrategy):
             self.compute_dtype = master
         self._check_model_choice()
         self._groups: Groups | None = None
-        self._parking = Parking()
-        self._target: UpdateTarget | None = None
         self._train_forward: LaidOutForward | None = None
         self._infer_forward: LaidOutForward | None = None
         self._forward: LaidOutForward | None = None
@@ -102,13 +96,13 @@ class Fsdp2Strategy(InferenceStrategy):
         self._groups = make_groups(context, self.options)
         if context.model.model_name_or_path:
             self.tokenizer = default_tokenizer(context.model_args)
-        self.model = self._build(model_provider)
+        model = self._build(model_provider)
+        self.hold(model, digest=self.options.digest)
         shard = self._groups.sequence
         batching = context.batching
         common: dict[str, Any] = {"shard": shard, "packing": batching.packing}  # Any: keyword arguments
-        self._train_forward = LaidOutForward(self.model, trim=batching.train_tokens is not None, **common)
-        self._infer_forward = LaidOutForward(self.model, trim=batching.infer_tokens is not None, **common)
-        self._target = UpdateTarget(self.model, rank=context.rank, digest=self.options.digest)
+        self._train_forward = LaidOutForward(model, trim=batching.train_tokens is not None, **common)
+        self._infer_forward = LaidOutForward(model, trim=batching.infer_tokens is not None, **common)
         self.publish(context.data_parallel(context_parallel_size=self.options.ulysses_size))
 
     def _build(self, model_provider: ModelProvider | None) -> nn.Module:
@@ -164,61 +158,6 @@ class Fsdp2Strategy(InferenceStrategy):
         ranks."""
         return plan.with_count(largest_over(self.groups.world, len(plan.groups)))
 
-    # -- states
-
-    def _tensors(self, kind: StateKind) -> list[Tensor]:
-        model = self.unwrap_model()
-        if kind is StateKind.MODEL_PARAMS:
-            return [*model.parameters(), *model.buffers()]
-        if kind is StateKind.GRADIENTS:
-            return [p.grad for p in model.parameters() if p.grad is not None]
-        return []
-
-    def load_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
-        """Brings states back; those that are here already stay as they are."""
-        for kind in state_kinds(include):
-            self._parking.unpark(kind)
-
-    def offload_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
-        """Gives the memory of states back."""
+    def settle(self) -> None:
+        """Frees gathered parameters."""
         reshard(self.unwrap_model())
-        for kind in state_kinds(include):
-            self._parking.park(kind, self._tensors(kind))
-
-    def require_states(self, *kinds: StateKind) -> None:
-        """Makes sure that parameters (and `kinds`) are here and are of one version."""
-        assert self._target is not None
-        self._target.require_whole()
-        for kind in (StateKind.MODEL_PARAMS, *kinds):
-            self._parking.unpark(kind)
-
-    # -- target of updates
-
-    def setup_collective_group(self, group: CollectiveGroup) -> str:
-        """Joins the group of a broadcast transport."""
-        return self._as_target().setup_collective_group(group)
-
-    def begin_update(self, manifest: Manifest) -> int:
-        """Opens an update."""
-        reshard(self.unwrap_model())
-        self._parking.unpark(StateKind.MODEL_PARAMS)
-        return self._as_target().begin_update(manifest)
-
-    def update_parameter_in_bucket(self, bucket: Bucket) -> int:
-        """Takes this rank's part of one bucket."""
-        return self._as_target().update_parameter_in_bucket(bucket)
-
-    def commit_update(self, version: int) -> UpdateReceipt:
-        """Closes an update."""
-        receipt = self._as_target().commit_update(version)
-        self.weights_version = version
-        return receipt
-
-    def abort_update(self, version: int) -> int:
-        """Gives an update up."""
-        return self._as_target().abort_update(version)
-
-    def _as_target(self) -> UpdateTarget:
-        self.unwrap_model()
-        assert self._target is not None
-        return self._target

@@ -121,7 +121,8 @@ class Fsdp2TrainStrategy(Fsdp2Strategy, TrainStrategy):
         # The same on every rank, so that any way of joining them over ranks gives the value itself.
         return {name: Metric.mean(value) for name, value in values.items()}
 
-    def _tensors(self, kind: StateKind) -> list[Tensor]:
+    def tensors_of(self, kind: StateKind) -> list[Tensor]:
+        """Returns the tensors of one kind of state."""
         if kind is StateKind.OPTIMIZER_STATES:
             states = self.optimizer.state.values()
             return [
@@ -130,7 +131,7 @@ class Fsdp2TrainStrategy(Fsdp2Strategy, TrainStrategy):
                 for value in state.values()
                 if isinstance(value, Tensor) and value.dim()
             ]
-        return super()._tensors(kind)
+        return super().tensors_of(kind)
 
     # -- checkpoints
 

@@ -1,7 +1,7 @@
 """`hf_infer`: a Hugging Face model in one process, for scoring and for sampling."""
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,15 +14,15 @@ from roll_strategies.hf import lora
 from roll_strategies.hf.forward import forward_padded
 from roll_strategies.hf.generation import Generation
 from roll_strategies.hf.models import torch_dtype
-from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, ModelProvider
+from roll_strategies.holding import ModelHolder
+from roll_strategies.interfaces import ForwardFunc, ModelProvider
 from roll_strategies.microbatches import plan_micro_batches
-from roll_strategies.offload import Parking, StateKind, own_memory, state_kinds
+from roll_strategies.offload import own_memory
 from roll_strategies.options import read_options
 from roll_strategies.providers import default_model_provider, default_tokenizer
 from roll_strategies.results import joined_results, take_rows
 from roll_strategies.rows import row_lengths
-from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, UpdateReceipt
-from roll_strategies.weights.target import UpdateTarget
+from roll_strategies.weights.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class HfInferOptions:
     """How much of each arriving parameter is checked."""
 
 
-class HfInferStrategy(InferenceStrategy):
+class HfInferStrategy(ModelHolder):
     """A whole model on every rank; ranks are data parallel and do not talk to each other."""
 
     strategy_name: ClassVar[str] = "hf_infer"
@@ -45,8 +45,6 @@ class HfInferStrategy(InferenceStrategy):
         super().__init__(context)
         self.options = read_options(HfInferOptions, context.strategy_config, engine="hf_infer")
         torch_dtype(context.model.dtype)
-        self._parking = Parking()
-        self._target: UpdateTarget | None = None
         self._aborted: set[str] = set()
         self._lock = threading.Lock()
 
@@ -65,20 +63,16 @@ class HfInferStrategy(InferenceStrategy):
         if adapted:
             lora.attach(model, self.context.model)
             lora.reset(model, seed=self.context.seed)
-        self.model = model.eval().to(self.device)
-        own_memory(self.model)
-        self._target = UpdateTarget(
-            self.model,
-            rank=self.context.rank,
-            digest=self.options.digest,
-            named=lora.adapter_state(self.model) if adapted else None,
-        )
+        model = model.eval().to(self.device)
+        own_memory(model)
+        named = lora.adapter_state(model) if adapted else None
+        self.hold(model, digest=self.options.digest, named=named)
         self.publish(self.context.data_parallel())
 
     def forward_step(self, batch: DataProto, forward_func: ForwardFunc) -> dict[str, object] | None:
         """Returns the results of `forward_func` over all rows, in input order."""
         model = self.unwrap_model()
-        self.require_whole()
+        self.require_states()
         batching = self.context.batching
         plan = plan_micro_batches(
             row_lengths(batch),
@@ -111,7 +105,7 @@ class HfInferStrategy(InferenceStrategy):
             into: if given, the running generation is appended to it.
         """
         model = self.unwrap_model()
-        self.require_whole()
+        self.require_states()
         generation = Generation.of(
             batch,
             generation_config,
@@ -138,53 +132,11 @@ class HfInferStrategy(InferenceStrategy):
     def _is_aborted(self, request_id: str) -> bool:
         return request_id in self._aborted
 
-    def load_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
-        """Brings the parameters back."""
-        for kind in state_kinds(include):
-            self._parking.unpark(kind)
-
-    def offload_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
-        """Gives the memory of the parameters back."""
-        if StateKind.MODEL_PARAMS in state_kinds(include):
-            model = self.unwrap_model()
-            self._parking.park(StateKind.MODEL_PARAMS, [*model.parameters(), *model.buffers()])
-
-    def setup_collective_group(self, group: CollectiveGroup) -> str:
-        """Joins the group of a broadcast transport."""
-        return self._as_target().setup_collective_group(group)
-
     def begin_update(self, manifest: Manifest) -> int:
         """Opens an update; parameters that were offloaded come back for it.
 
         Raises:
             WeightSyncError: with `lora_rank` an update must bring the adapter alone, and without it weights.
         """
-        self._parking.unpark(StateKind.MODEL_PARAMS)
         lora.require_same_kind(manifest, adapted=self.context.model.lora_rank > 0)
-        return self._as_target().begin_update(manifest)
-
-    def update_parameter_in_bucket(self, bucket: Bucket) -> int:
-        """Takes one bucket."""
-        return self._as_target().update_parameter_in_bucket(bucket)
-
-    def commit_update(self, version: int) -> UpdateReceipt:
-        """Closes an update."""
-        receipt = self._as_target().commit_update(version)
-        self.process_weights_after_loading()
-        self.weights_version = version
-        return receipt
-
-    def abort_update(self, version: int) -> int:
-        """Gives an update up."""
-        return self._as_target().abort_update(version)
-
-    def _as_target(self) -> UpdateTarget:
-        self.unwrap_model()
-        assert self._target is not None
-        return self._target
-
-    def require_whole(self) -> None:
-        """Raises StaleWeights while the model mixes two versions; parameters that were offloaded come
-        back."""
-        self._as_target().require_whole()
-        self._parking.unpark(StateKind.MODEL_PARAMS)
+        return super().begin_update(manifest)

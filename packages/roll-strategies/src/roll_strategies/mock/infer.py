@@ -1,6 +1,6 @@
 """`mock_infer`: deterministic scores and answers from a tiny table."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,14 +13,12 @@ from roll_strategies.capabilities import Capabilities
 from roll_strategies.context import StrategyContext
 from roll_strategies.counts import columns_of
 from roll_strategies.errors import StrategyConfigError
-from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, ModelProvider
+from roll_strategies.holding import ModelHolder
+from roll_strategies.interfaces import ForwardFunc, ModelProvider
 from roll_strategies.microbatches import plan_micro_batches
 from roll_strategies.mock.model import BigramModel
-from roll_strategies.offload import Parking, StateKind, state_kinds
 from roll_strategies.options import read_options
 from roll_strategies.results import joined_results, take_rows
-from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, UpdateReceipt
-from roll_strategies.weights.target import UpdateTarget
 
 # B prompts   n answers a prompt   P prompt positions   R response positions   V vocabulary
 
@@ -35,7 +33,7 @@ class MockOptions:
     """A drawn token of this id ends an answer; None lets every answer reach its longest length."""
 
 
-class MockInferStrategy(InferenceStrategy):
+class MockInferStrategy(ModelHolder):
     """Needs no model directory and no library beside torch; computes nothing worth learning."""
 
     strategy_name: ClassVar[str] = "mock_infer"
@@ -44,19 +42,16 @@ class MockInferStrategy(InferenceStrategy):
     def __init__(self, context: StrategyContext) -> None:
         super().__init__(context)
         self.options = read_options(MockOptions, context.strategy_config, engine=context.strategy_name)
-        self._parking = Parking()
-        self._target: UpdateTarget | None = None
 
     def initialize(self, model_provider: ModelProvider | None = None) -> None:
         """Builds the table from the seed; a model provider is not asked."""
-        self.model = BigramModel(vocab_size=self.options.vocab_size, seed=self.context.seed)
-        self._target = UpdateTarget(self.model, rank=self.context.rank, digest="full")
+        self.hold(BigramModel(vocab_size=self.options.vocab_size, seed=self.context.seed), digest="full")
         self.publish(self.context.data_parallel())
 
     def forward_step(self, batch: DataProto, forward_func: ForwardFunc) -> dict[str, object] | None:
         """Returns the results of `forward_func` over the table's logits."""
         model = self.unwrap_model()
-        self._whole()
+        self.require_states()
         rows = int(batch.meta_info.get("micro_batch_size") or self.context.batching.infer_rows)
         plan = plan_micro_batches([1] * len(batch), rows=rows)
         parts = []
@@ -70,7 +65,7 @@ class MockInferStrategy(InferenceStrategy):
         """Returns answers that follow the most likely token of the table, each sample starting one id
         further."""
         self.unwrap_model()
-        self._whole()
+        self.require_states()
         width, count = (
             generation_config.get("max_new_tokens"),
             generation_config.get("num_return_sequences") or 1,
@@ -126,45 +121,3 @@ class MockInferStrategy(InferenceStrategy):
 
     def abort_requests(self, request_ids: Collection[str]) -> None:
         """Does nothing: an answer is there before anybody could end it."""
-
-    def load_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
-        """Brings the table back."""
-        for kind in state_kinds(include):
-            self._parking.unpark(kind)
-
-    def offload_states(self, include: Sequence[str] | None = None, non_blocking: bool = False) -> None:
-        """Gives the memory of the table back."""
-        if StateKind.MODEL_PARAMS in state_kinds(include):
-            self._parking.park(StateKind.MODEL_PARAMS, self.unwrap_model().parameters())
-
-    def setup_collective_group(self, group: CollectiveGroup) -> str:
-        """Joins the group of a broadcast transport."""
-        return self._as_target().setup_collective_group(group)
-
-    def begin_update(self, manifest: Manifest) -> int:
-        """Opens an update."""
-        self._parking.unpark(StateKind.MODEL_PARAMS)
-        return self._as_target().begin_update(manifest)
-
-    def update_parameter_in_bucket(self, bucket: Bucket) -> int:
-        """Takes one bucket."""
-        return self._as_target().update_parameter_in_bucket(bucket)
-
-    def commit_update(self, version: int) -> UpdateReceipt:
-        """Closes an update."""
-        receipt = self._as_target().commit_update(version)
-        self.weights_version = version
-        return receipt
-
-    def abort_update(self, version: int) -> int:
-        """Gives an update up."""
-        return self._as_target().abort_update(version)
-
-    def _as_target(self) -> UpdateTarget:
-        self.unwrap_model()
-        assert self._target is not None
-        return self._target
-
-    def _whole(self) -> None:
-        self._as_target().require_whole()
-        self._parking.unpark(StateKind.MODEL_PARAMS)

@@ -45,7 +45,7 @@ class MockTrainStrategy(MockInferStrategy, TrainStrategy):
     def train_step(self, batch: DataProto, loss_func: LossFunc) -> dict[str, object]:
         """Takes one step of gradient descent on this rank's rows."""
         model = self.unwrap_model()
-        self._whole()
+        self.require_states()
 
         def forward(micro: DataProto) -> Tensor:
             logits: Tensor = model(columns_of(micro)["input_ids"])
