@@ -8,6 +8,7 @@ from pathlib import Path
 from roll_pipelines.config.base_config import BaseConfig
 from roll_pipelines.config.compose import compose_file
 from roll_pipelines.config.machine import Machine, missing_hardware
+from roll_pipelines.config.other_names import read_other_names
 from roll_pipelines.config.pipelines import PipelineClassError, find_pipeline, worker_problems
 from roll_pipelines.config.problems import ConfigError, Problem
 from roll_pipelines.config.rules import find_problems, without_followers
@@ -65,19 +66,20 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, machine: Mac
         raise ConfigError(
             str(path), _placed([*composed.problems, refused.problem], composed.sources, path)
         ) from refused
+    values, sources, other = read_other_names(values, found.config_cls, composed.sources)
     config, typed = build(found.config_cls, values)
-    problems = [*composed.problems, *typed]
+    problems = [*composed.problems, *other, *typed]
     if config is not None:
         problems += without_followers(find_problems(config, machine or Machine.here()), problems)
     if problems:
-        raise ConfigError(str(path), _placed(problems, composed.sources, path))
+        raise ConfigError(str(path), _placed(problems, sources, path))
     assert config is not None, "a configuration without problems was built"
     return Loaded(
         path=path,
         pipeline_cls=found.pipeline_cls,
         config=config,
         values=composed.values,
-        sources=composed.sources,
+        sources=sources,
     )
 
 

@@ -27,3 +27,18 @@ IGNORED_BY_THE_REFERENCE = {
     "adapter_name_or_path": "leave it out: nothing ever read it",
 }
 """Keys that ROLL accepts and then ignores, with what to write here instead."""
+
+MISSING_HERE = {
+    "logging_dir": "leave it out: workers' messages reach the driver, and error.txt holds a failure",
+    "use_kl_loss": "kl_loss_coef above 0 switches the KL loss on",
+    "enable_reference": "leave it out: there is a reference when kl_loss_coef is above 0",
+    "use_pg_clip_range": "leave it out: pg_clip_low and pg_clip_high always hold",
+    "dual_clip_loss": "dual_clip: 1.4 is what ROLL does with pg_clip 0.2",
+    "ipo": "loss: ipo",
+    "model_download_type": "leave it out: a hub name is fetched from where HF_ENDPOINT points",
+    "offload_nccl": "leave it out: nothing depends on it",
+    "val_batch_size": "leave it out: all held-out rows are scored",
+    "profiler_output_dir": "telemetry: {spans: file}",
+    "otlp_output_dir": "telemetry: {spans: file}",
+}
+"""Keys that ROLL has and that are not here, with what to write instead."""

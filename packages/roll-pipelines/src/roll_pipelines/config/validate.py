@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from roll_pipelines.config.problems import Problem, nearest, one_of
-from roll_pipelines.config.reference_names import IGNORED_BY_THE_REFERENCE
+from roll_pipelines.config.reference_names import IGNORED_BY_THE_REFERENCE, MISSING_HERE
 from roll_pipelines.config.types import choices_of
 
 T = TypeVar("T")
@@ -169,7 +169,7 @@ def _unknown(cls: type, key: str, value: object, path: str) -> Problem:
         rule = "unknown key: ROLL accepts it and ignores it"
         return Problem(path=path, rule=rule, value=value, hint=IGNORED_BY_THE_REFERENCE[key])
     elsewhere = _in_sections(cls, key)
-    hint = nearest(key, names) or (f"write it as {elsewhere}" if elsewhere else None)
+    hint = MISSING_HERE.get(key) or nearest(key, names) or (f"write it as {elsewhere}" if elsewhere else None)
     return Problem(
         path=path,
         rule=f"unknown key of {cls.__name__}",
