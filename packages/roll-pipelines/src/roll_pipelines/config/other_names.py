@@ -93,34 +93,33 @@ def read_other_names(
     read, placed, problems = _copied(values), dict(sources), list[Problem]()
     fields = {entry.name for entry in dataclasses.fields(config_cls)}
     for name in OTHER_NAMES:
-        first = name.path.partition(".")[0]
-        if first == name.path and first in fields:
-            continue
+        if name.path in fields:
+            continue  # the user's own field
         for path in list(_paths(read, name.path)):
             targets = list(_targets(name, path, fields))
-            if name.becomes and not targets:
-                continue  # this pipeline has no such option: an unknown key, told as one
-            value = name.convert(_take(read, path))
-            if value is REFUSED:
-                rule = name.rule
-                problems.append(Problem(path=path, rule=rule, value=_at(values, path), hint="leave it out"))
-                continue
-            for target in targets:
-                if _at(read, target) is not None:
-                    rule = f"must not stand beside {target}, which it is another name of"
-                    problems.append(
-                        Problem(path=path, rule=rule, value=value, hint="leave one of the two out")
-                    )
-                    continue
-                _put(read, target, value)
-                source = source_of(path, sources)
-                if source is not None:
-                    placed[target] = source
+            if targets or not name.becomes:  # else the pipeline has no such option: an unknown key
+                problems += _move(read, name, path, targets)
+                placed |= {target: source for target in targets if (source := source_of(path, sources))}
     for pattern in NULL_MEANS_DEFAULT:
         for path in [path for path in _paths(read, pattern) if _at(read, path) is None]:
             _take(read, path)
     _trackers(read)
     return read, placed, problems
+
+
+def _move(values: Values, name: OtherName, path: str, targets: list[str]) -> Iterator[Problem]:
+    """Puts a value where it stands here, or says why it cannot."""
+    written = _take(values, path)
+    value = name.convert(written)
+    if value is REFUSED:
+        yield Problem(path=path, rule=name.rule, value=written, hint="leave it out")
+        return
+    for target in targets:
+        if _at(values, target) is None:
+            _put(values, target, value)
+            continue
+        rule = f"must not stand beside {target}, which it is another name of"
+        yield Problem(path=path, rule=rule, value=value, hint="leave one of the two out")
 
 
 def _trackers(values: Values) -> None:
