@@ -1,4 +1,4 @@
-"""Bytes of tensors as NumPy arrays."""
+"""Bytes of tensors as NumPy arrays, and giving freed memory back to the machine."""
 
 import ctypes
 from typing import Any
@@ -32,3 +32,10 @@ def bytes_of(tensor: Tensor) -> Bytes:
     """Returns the bytes of a tensor; shared with a contiguous CPU tensor, a copy of any other."""
     flat = tensor.detach().contiguous().cpu()
     return shared_bytes(flat, num_bytes=flat.numel() * flat.element_size())
+
+
+def give_back() -> None:
+    """Returns freed memory to the machine: glibc would keep that of tensors below 32 MiB for later ones."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from roll_strategies.errors import StrategyConfigError
-from roll_strategies.memory import shared_bytes
+from roll_strategies.memory import give_back, shared_bytes
 
 
 class StateKind(enum.StrEnum):
@@ -82,6 +82,8 @@ class Parking:
             else:
                 entries.append((storage, size, _bytes_of(storage).to("cpu")))
             storage.resize_(0)
+        if on_disk:
+            give_back()
         self._parked[kind] = entries
         return sum(size for _, size, _ in entries)
 
