@@ -4,7 +4,7 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from roll_pipelines.config.machine import devices_of
 from roll_pipelines.config.worker_config import WorkerConfig
 from roll_pipelines.model_files import prepare_models
 from roll_pipelines.model_update import ModelUpdatePair
+from roll_pipelines.progress import Waiting
 from roll_pipelines.random_state import load_random_state, save_random_state, seed_everything
 from roll_pipelines.run_directory import TIMELINE_FILE, RunDirectory
 from roll_pipelines.telemetry import Telemetry
@@ -130,8 +131,15 @@ class BasePipeline:
             self.resource_manager,
             (role.model_args.model_name_or_path for *_, role in specs if role.strategy_args.strategy_name),
         )
-        with ThreadPoolExecutor(max_workers=max(1, len(specs)), thread_name_prefix="create-cluster") as pool:
+        with (
+            ThreadPoolExecutor(max_workers=max(1, len(specs)), thread_name_prefix="create-cluster") as pool,
+            Waiting("start workers", [spec[0] for spec in specs]) as waiting,
+        ):
             futures = {spec[0]: pool.submit(self._create_cluster, *spec) for spec in specs}
+            keys = {future: key for key, future in futures.items()}
+            for future in as_completed(keys):
+                if future.exception() is None:
+                    waiting.done(keys[future])
         failures = {
             key: future.exception() for key, future in futures.items() if future.exception() is not None
         }
@@ -142,6 +150,25 @@ class BasePipeline:
             failure.add_note(f"while creating the cluster of role {key!r}")
             raise failure
         return created
+
+    def start_roles(self, roles: Mapping[str, WorkerConfig]) -> dict[str, Cluster]:
+        """Creates several roles at once, initialises them all, and returns their clusters by key.
+
+        Args:
+            roles: the configuration of each role by its key.
+        """
+        clusters = self.create_clusters_parallel(
+            [(key, role.name, role.worker_cls, role) for key, role in roles.items()]
+        )
+        with Waiting("load models", clusters) as waiting:
+            pending = {
+                key: cluster.initialize(pipeline_config=self.pipeline_config, blocking=False)
+                for key, cluster in clusters.items()
+            }
+            for key, answers in pending.items():
+                answers.result()
+                waiting.done(key)
+        return clusters
 
     def _create_cluster(
         self, key: str, name: str | None, worker_cls: str | type | None, worker_config: WorkerConfig

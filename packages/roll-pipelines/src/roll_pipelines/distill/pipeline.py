@@ -1,14 +1,12 @@
 """Distillation: a student learns a teacher's distribution over the next token."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from transformers import AutoTokenizer
 
-from roll_executor import Cluster
 from roll_pipelines.base import BasePipeline
-from roll_pipelines.config import WorkerConfig
 from roll_pipelines.data.lengths import LengthCount
 from roll_pipelines.data.messages import set_template
 from roll_pipelines.data.model_source import first_weights, give_model
@@ -64,10 +62,10 @@ class DistillPipeline(BasePipeline):
         )
         self.batch_size = rows_per_step(config.student)
         end_after_epochs(config, config.student, rows=len(self.training))
-        taught = teacher_weights(config, self.run_directory.root, start=self.start)
+        taught = teacher_weights(config, self.run_directory.root, start=self.start_roles)
         config.teacher.model_args.model_name_or_path = taught
         self.vocabulary = shared_vocabulary(student=model, teacher=taught)
-        clusters = self.start({"student": config.student, "teacher": config.teacher})
+        clusters = self.start_roles({"student": config.student, "teacher": config.teacher})
         self.student, self.teacher = clusters["student"], clusters["teacher"]
         self.set_checkpoint_clusters(self.student)
 
@@ -120,13 +118,3 @@ class DistillPipeline(BasePipeline):
         encoded = encode_rows(rows, self.tokenizer, max_length=config.sequence_length, policy=policy)
         encoded.count.warn(what="rows", max_length=config.sequence_length)
         return encoded
-
-    def start(self, roles: Mapping[str, WorkerConfig]) -> dict[str, Cluster]:
-        """Creates and initialises several roles at once and returns their clusters by role."""
-        clusters = self.create_clusters_parallel(
-            [(key, role.name, role.worker_cls, role) for key, role in roles.items()]
-        )
-        config = self.pipeline_config
-        for pending in [c.initialize(pipeline_config=config, blocking=False) for c in clusters.values()]:
-            pending.result()
-        return clusters

@@ -70,7 +70,7 @@ class DPOPipeline(BasePipeline):
         )
         self.batch_size = rows_per_step(config.actor_train)
         end_after_epochs(config, config.actor_train, rows=len(self.training))
-        self.start_roles()
+        self.start_policy()
 
     def run(self) -> None:
         """Learns from every batch, scores the held-out pairs when it is due, and writes the summary."""
@@ -159,20 +159,14 @@ class DPOPipeline(BasePipeline):
         encoded.count.warn(what="pairs", max_length=config.sequence_length)
         return encoded
 
-    def start_roles(self) -> None:
+    def start_policy(self) -> None:
         """Starts policy and reference; a cached reference role is closed once it has scored every pair."""
         config, needed = self.pipeline_config, self.objective.needs_reference
         own = needed and config.own_reference()
         roles = {"actor_train": config.actor_train}
         if needed and not own:
             roles["reference"] = config.reference
-        clusters = self.create_clusters_parallel(
-            [(key, role.name, role.worker_cls, role) for key, role in roles.items()]
-        )
-        for pending in [
-            cluster.initialize(pipeline_config=config, blocking=False) for cluster in clusters.values()
-        ]:
-            pending.result()
+        clusters = self.start_roles(roles)
         self.actor_train, reference = clusters["actor_train"], clusters.get("reference")
         self.set_checkpoint_clusters(self.actor_train)
         role, scorer = ("actor_train", self.actor_train) if own else ("reference", reference)

@@ -7,11 +7,9 @@ from typing import ClassVar
 
 from transformers import AutoTokenizer
 
-from roll_executor import Cluster
 from roll_pipelines.advantages import token_advantages
 from roll_pipelines.base import BasePipeline
 from roll_pipelines.columns import tensor
-from roll_pipelines.config import WorkerConfig
 from roll_pipelines.data.model_source import first_weights, give_model
 from roll_pipelines.data.problems import ProblemSource, ProblemStream, held_out_problems
 from roll_pipelines.rlvr.config import RLVRConfig
@@ -54,7 +52,7 @@ class RLVRPipeline(BasePipeline):
         }
         if config.kl_loss_coef and not config.own_reference():
             roles["reference"] = config.reference
-        clusters = self.start(roles)
+        clusters = self.start_roles(roles)
         self.actor_train, self.actor_infer = clusters["actor_train"], clusters["actor_infer"]
         self.reward, self.reference = clusters["reward"], clusters.get("reference")
         self.set_model_update_pair(self.actor_train, self.actor_infer)
@@ -195,7 +193,7 @@ class RLVRPipeline(BasePipeline):
         """Runs the supervised steps before reinforcement learning, on workers that end afterwards."""
         config = self.pipeline_config
         assert config.sequence_length is not None, "derived from prompt_length and response_length"
-        cluster = self.start({"warm_up": config.warm_up})["warm_up"]
+        cluster = self.start_roles({"warm_up": config.warm_up})["warm_up"]
         metrics = warm_up(
             cluster,
             config.warm_up,
@@ -214,15 +212,3 @@ class RLVRPipeline(BasePipeline):
         return ProblemStream(
             ProblemSource(self.pipeline_config.task, seed=seed), held_out=held_out, position=position
         )
-
-    def start(self, roles: dict[str, WorkerConfig]) -> dict[str, Cluster]:
-        """Creates and initialises several roles at once and returns their clusters by role."""
-        clusters = self.create_clusters_parallel(
-            [(key, role.name, role.worker_cls, role) for key, role in roles.items()]
-        )
-        pending = [
-            c.initialize(pipeline_config=self.pipeline_config, blocking=False) for c in clusters.values()
-        ]
-        for answers in pending:
-            answers.result()
-        return clusters

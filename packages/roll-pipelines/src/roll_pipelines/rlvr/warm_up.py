@@ -1,5 +1,6 @@
 """Supervised steps before reinforcement learning: the model that all roles then start from."""
 
+import logging
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -13,6 +14,10 @@ from roll_pipelines.sft.config import rows_per_step
 from roll_pipelines.sft.rows import rows_of
 from roll_protocol import reduce_metrics
 
+logger = logging.getLogger(__name__)
+
+TOLD_EVERY = 20
+"""Steps between two messages."""
 DONE = "done"
 """Written last, so that an interrupted warm-up is seen and done again."""
 
@@ -50,11 +55,13 @@ def warm_up(
     """
     size = rows_per_step(role)
     metrics: dict[str, float] = {}
-    for _ in range(steps):
+    for step in range(steps):
         rows: list[SupervisedRow] = rows_of(stream.take(size))
         encoded = encode_rows(rows, tokenizer, max_length=max_length, policy="drop")
         batch = collate(encoded.rows, pad_token_id=pad_id(tokenizer))
         metrics = reduce_metrics(cluster.train_step(batch).meta_info["metrics"])
+        if (step + 1) % TOLD_EVERY == 0:
+            logger.info("warm-up step %d/%d, loss %.3f", step + 1, steps, metrics[f"{cluster.name}/loss"])
     directory = warm_up_directory(run_dir)
     cluster.do_checkpoint(global_step=steps, checkpoint_dir=str(directory))
     (directory / DONE).touch()

@@ -59,10 +59,7 @@ class SFTPipeline(BasePipeline):
         )
         self.validation = self.encode(data.validation).rows if data.validation else ()
         end_after_epochs(config, config.sft_train, rows=len(self.training))
-        role = config.sft_train
-        clusters = self.create_clusters_parallel([("sft_train", role.name, role.worker_cls, role)])
-        self.sft_train = clusters["sft_train"]
-        self.sft_train.initialize(pipeline_config=config)
+        self.sft_train = self.start_roles({"sft_train": config.sft_train})["sft_train"]
         self.set_checkpoint_clusters(self.sft_train)
 
     def run(self) -> None:
