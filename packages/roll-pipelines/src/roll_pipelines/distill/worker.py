@@ -10,7 +10,7 @@ from roll_pipelines.columns import tensor
 from roll_pipelines.data.supervised import IGNORE_INDEX
 from roll_pipelines.losses.distillation import position_divergence
 from roll_pipelines.workers.sft import SFTWorker
-from roll_pipelines.workers.worker import with_metrics
+from roll_pipelines.workers.worker import any_layout, with_metrics
 from roll_protocol import DataProto, Metric
 from roll_strategies import InferenceStrategy, LossSum
 
@@ -44,7 +44,7 @@ class TeacherWorker(SFTWorker):
                 found["teacher_indices"] = indices.int()
             return kept.sum(), found
 
-        found = self.engine.forward_step(rows, show) or self._nothing(rows)
+        found = self.engine.forward_step(any_layout(rows), show) or self._nothing(rows)
         return DataProto.from_single_dict(
             {name: torch.as_tensor(value).cpu() for name, value in found.items()}
         )
@@ -77,7 +77,7 @@ class StudentWorker(SFTWorker):
             tokens = (tensor(micro, "labels") != IGNORE_INDEX).sum(-1)
             return each.sum(), {"divergence": each, "tokens": tokens}
 
-        found = self.engine.forward_step(rows, compare)
+        found = self.engine.forward_step(any_layout(rows), compare)
         if not found:
             return with_metrics({})
         total, tokens = (

@@ -12,6 +12,7 @@ from roll_pipelines.columns import tensor
 from roll_pipelines.data.pairs import answer_rows
 from roll_pipelines.losses.preference import PairScores, PreferenceLoss, PreferenceOptions, sequence_log_probs
 from roll_pipelines.workers import Worker
+from roll_pipelines.workers.worker import any_layout
 from roll_protocol import DataProto, Metric
 from roll_strategies import LossSum
 
@@ -48,7 +49,7 @@ class PreferenceWorker(Worker):
             log_probs, tokens = self.answer_log_probs(micro, logits)
             return log_probs.sum(), {"log_probs": log_probs, "tokens": tokens}
 
-        found = self.engine.forward_step(wanted, sums)
+        found = self.engine.forward_step(any_layout(wanted), sums)
         if not found:
             found = {
                 "log_probs": torch.zeros(len(answers)),
@@ -70,7 +71,7 @@ class PreferenceWorker(Worker):
         Returns:
             Metrics only.
         """
-        answers = answer_rows(pairs)
+        answers = any_layout(answer_rows(pairs))
         answers.meta_info["rows_together"] = 2
         metrics = self.trainer.train_step(answers, self.loss_func)
         return DataProto(meta_info={"metrics": dict(metrics)})

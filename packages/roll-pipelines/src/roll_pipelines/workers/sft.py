@@ -9,7 +9,7 @@ from torch import Tensor
 from roll_dispatch import Dispatch, register
 from roll_pipelines.columns import tensor
 from roll_pipelines.data.supervised import IGNORE_INDEX
-from roll_pipelines.workers.worker import Worker, with_metrics
+from roll_pipelines.workers.worker import Worker, any_layout, with_metrics
 from roll_protocol import DataProto, Metric
 from roll_strategies import LossSum
 
@@ -35,7 +35,7 @@ class SFTWorker(Worker):
         Returns:
             Metrics only.
         """
-        return with_metrics(dict(self.trainer.train_step(rows, self.loss_func)))
+        return with_metrics(dict(self.trainer.train_step(any_layout(rows), self.loss_func)))
 
     @register(dispatch_mode=Dispatch.DP_MP_COMPUTE, clear_cache=False, prefetch=True)
     def val_step(self, rows: DataProto) -> DataProto:
@@ -58,7 +58,7 @@ class SFTWorker(Worker):
             found["right"] = ((likeliest[..., 0] == labels) | ~learnt).all(-1)
             return found["losses"].sum(), found
 
-        scored = self.engine.forward_step(rows, score)
+        scored = self.engine.forward_step(any_layout(rows), score)
         return with_metrics(row_metrics(scored, prefix=self.cluster_name) if scored else {})
 
     def label_log_probs(self, data: DataProto, logits: Tensor) -> Tensor:

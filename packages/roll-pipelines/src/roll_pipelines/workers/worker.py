@@ -157,3 +157,9 @@ class Worker(ExecutorWorker):
 def with_metrics(metrics: dict[str, Any]) -> DataProto:  # Any: numbers and roll_protocol.Metric
     """Returns metrics in the form in which results of several ranks are joined."""
     return DataProto(meta_info={"metrics": metrics})
+
+
+def any_layout(rows: DataProto) -> DataProto:
+    """Returns the same rows, marked: padding may be left out, as outputs are read through `op_*` only."""
+    rows.meta_info["any_layout"] = True
+    return rows

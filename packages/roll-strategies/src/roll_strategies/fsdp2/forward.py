@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from roll_protocol import DataProto
 from roll_strategies.fsdp2.ulysses import whole_sequence
 from roll_strategies.hf.forward import model_inputs, output_of
-from roll_strategies.ops.layout import Layout, PackedLayout, packed_layout, row_layout
+from roll_strategies.ops.layout import Layout, PackedLayout, RowLayout, packed_layout, row_layout
 from roll_strategies.ops.sequence import SequenceShard
 
 # b rows   S positions of a padded row   T positions fed   s positions of this rank
@@ -22,7 +22,8 @@ class LaidOutForward:
         model: a Hugging Face model.
         shard: how sequences are split; None when they are whole.
         packing: leave padding out by joining rows.
-        trim: leave out columns that are padding in every row.
+        trim: leave out columns that are padding in every row; a batch with `meta_info["any_layout"]` allows
+            it too.
     """
 
     def __init__(self, model: nn.Module, *, shard: SequenceShard | None, packing: bool, trim: bool) -> None:
@@ -37,8 +38,10 @@ class LaidOutForward:
         if self._packing:
             layout: Layout = packed_layout(mask, shard=self._shard)
         else:
-            layout = row_layout(mask, trim=self._trim, shard=self._shard)
-        plain = not self._packing and not self._trim and self._shard is None
+            trim = self._trim or bool(micro.meta_info.get("any_layout"))
+            layout = row_layout(mask, trim=trim, shard=self._shard)
+        cut = not isinstance(layout, RowLayout) or layout.stop - layout.start < layout.width
+        plain = not cut and self._shard is None
         self.layout = None if plain else layout
         self._enter(_segments(layout, mask))
         fed_mask = None
