@@ -19,13 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from environments import UNSEEN, make_environment
 from interpreters import find
 from layout import ROOT, LayoutError, Package, load_packages, read_toml, strings, table
 from wheels import build, ours, run, uv_command
 
 THIS_PYTHON = Path(sys.executable)
 NO_TESTS = 5  # pytest's exit code when it collected nothing
-UNSEEN = ("PYTHONPATH", "PYTEST_ADDOPTS", "VIRTUAL_ENV", "PYTHONHOME")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,23 +101,15 @@ def install(root: Path, suite: Suite, wheels: Mapping[str, Path], scratch: Path,
     Raises:
         RuntimeError: installing failed, or brought a package of this workspace that is not declared.
     """
-    settings = table(read_toml(root / "pyproject.toml"), "tool", "uv")
-    constraints = scratch / "constraints.txt"
-    constraints.write_text("\n".join(strings(settings.get("constraint-dependencies"))), encoding="utf-8")
-    newest = ["--exclude-newer", str(settings["exclude-newer"])] if "exclude-newer" in settings else []
     groups = table(read_toml(suite.package.folder / "pyproject.toml"), "dependency-groups")
     needed = ours(wheels[suite.package.name], wheels)
     paths = [str(wheels[name]) for name in sorted(needed - {suite.package.name})]
     target = (
         f"{wheels[suite.package.name]}[{suite.extra}]" if suite.extra else str(wheels[suite.package.name])
     )
-    interpreter = scratch / "venv" / "bin" / "python"
+    tests = strings(groups.get("test"))
+    interpreter = make_environment(root, scratch / "venv", [target, *paths, *tests], python=python)
     uv = [*uv_command(), "--quiet", "--no-config"]
-    run(
-        [*uv, "venv", "--no-python-downloads", "--python", str(python), str(scratch / "venv")], without=UNSEEN
-    )
-    pip = [*uv, "pip", "install", "--python", str(interpreter), "--constraint", str(constraints), *newest]
-    run([*pip, target, *paths, *strings(groups.get("test"))], without=UNSEEN)
     listing = run([*uv, "pip", "list", "--format", "freeze", "--python", str(interpreter)], without=UNSEEN)
     present = {line.split("==")[0].split(" @ ")[0] for line in listing.splitlines()} & set(wheels)
     if present != needed:

@@ -102,6 +102,24 @@ def load_model(settings: ModelSettings, *, is_trainable: bool, dtype: torch.dtyp
     return model
 
 
+def skeleton(settings: ModelSettings) -> nn.Module:
+    """Returns the model without memory: names, shapes and ties of its tensors.
+
+    Raises:
+        ModelNotFound: no model there.
+    """
+    options: dict[str, Any] = dict(settings.model_config_kwargs)  # Any: keyword arguments of transformers
+    if settings.trust_remote_code:
+        options["trust_remote_code"] = True
+    if settings.model_type != "causal_lm":
+        options["num_labels"] = settings.num_labels
+    directory = str(model_directory(settings))
+    config = transformers.AutoConfig.from_pretrained(directory, local_files_only=True, **options)
+    with torch.device("meta"):
+        model: nn.Module = auto_class(settings).from_config(config)
+    return model
+
+
 def prepare(model: nn.Module, settings: ModelSettings, *, is_trainable: bool) -> None:
     """Sets modes and which parameters need gradients."""
     model.train(is_trainable)
