@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +25,9 @@ class Nothing(Worker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def pid(self) -> int:
         return os.getpid()
+
+    def visible(self) -> str:
+        return os.environ["CUDA_VISIBLE_DEVICES"]
 
 
 def groups_held() -> int:
@@ -98,8 +103,56 @@ def test_workers_on_devices_take_their_cpus_from_the_share_beside_them(ray_sessi
             manager.allocate(infer)
         first.release()
         manager.allocate(infer).release()
-        with pytest.raises(ReservationError, match="custom resources"):
-            manager.allocate(RoleRequest(name="odd", device_mapping="0", resources={"special": 1}))
+
+
+def test_a_role_on_devices_reserves_custom_resources_beside_them(ray_session: str) -> None:
+    config = WorkerConfig(name="train", device_mapping="0-1", resources={"special": 2})
+    with nothing_left(), ResourceManager(num_nodes=1, num_gpus_per_node=2, num_cpus_per_node=1) as manager:
+        with Cluster("train", Nothing, manager, config) as cluster:
+            assert len(set(cluster.pid())) == 2
+            assert wait_until(lambda: free()["special"], 0.0) == 0.0
+            with pytest.raises(ReservationTimeoutError, match=r"special: 1 wanted, 0 free; held by .* \(4\)"):
+                ResourceManager(timeout_s=0.5).allocate(RoleRequest(name="other", resources={"special": 1}))
+        assert wait_until(lambda: free()["special"], 4.0) == 4.0
+        with pytest.raises(PlanError, match="ask for 6 of resource 'special' and it has 4"):
+            manager.allocate(RoleRequest(name="greedy", device_mapping="0-1", resources={"special": 3}))
+
+
+RESERVE_AND_END = """
+import sys
+from roll_resources import ResourceManager, RoleRequest
+sizes = {"num_nodes": 1, "num_gpus_per_node": 3, "num_cpus_per_node": 1}
+manager = ResourceManager(**sizes, address=sys.argv[1], name="kept")
+devices = manager.allocate(RoleRequest(name="train", device_mapping="0-2"))
+manager.allocate(RoleRequest(name="reward", world_size=2, num_cpus_per_worker=2))
+print("devices", *(slot.visible_ids[0] for slot in devices.slots))
+manager.close()
+"""
+
+
+def test_what_is_reserved_under_a_name_outlives_its_driver_until_it_is_released(ray_session: str) -> None:
+    def kept(**changes: Any) -> ResourceManager:
+        sizes = {"num_nodes": 1, "num_gpus_per_node": 3, "num_cpus_per_node": 1}
+        return ResourceManager(**(sizes | {"name": "kept"} | changes))
+
+    with nothing_left():
+        before = free()
+        told = subprocess.check_output(
+            [sys.executable, "-c", RESERVE_AND_END, ray_session], text=True, stderr=subprocess.DEVNULL
+        )
+        held = {"CPU": before["CPU"] - 5, "GPU": before["GPU"] - 3, "special": before["special"]}
+        assert wait_until(free, held) == held  # although the process that reserved it has ended
+        with pytest.raises(ReservationError, match=r"release\(\) the name first"):
+            kept(num_nodes=2).start()
+        with kept(num_cpus_per_node=2) as other, pytest.raises(ReservationError, match="the name 'kept'"):
+            other.allocate(RoleRequest(name="train", device_mapping="0-2"))
+        config = WorkerConfig(name="train", device_mapping="0-2")
+        with kept() as manager, Cluster("train", Nothing, manager, config) as cluster:
+            assert cluster.execute_all_sync("visible") == told.split()[1:]
+            reward = manager.allocate(RoleRequest(name="reward", world_size=2, num_cpus_per_worker=2))
+            assert [place.rank for place in reward.placements] == [0, 1]
+        assert wait_until(free, held) == held
+        assert kept().release() == 2
 
 
 def test_a_function_runs_once_per_node(ray_session: str) -> None:

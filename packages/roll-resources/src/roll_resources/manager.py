@@ -1,10 +1,9 @@
 """The manager: it plans roles on nodes and, on Ray, reserves what it has planned."""
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Literal, Protocol
 
 from roll_resources.errors import ManagerClosedError, PlanError, RayMissingError
@@ -77,7 +76,10 @@ class ResourceManager:
         namespace: Ray namespace of the actors; None: one that nobody else has.
         timeout_s: longest wait for Ray to start and for a reservation to be granted.
         runtime_env: code and packages that the workers' processes are given, in Ray's own words
-            (``working_dir``, ``py_modules``, ``pip``, ``env_vars``); None: what the driver has.
+            (``working_dir``, ``py_modules``, ``pip``, ``env_vars``); folders of this machine are uploaded.
+            None: what the driver has.
+        name: under a name, what is reserved outlives this process on a Ray that does, too: a later manager of
+            this name finds it again, one at a time, and ``release`` gives it back.
 
     Raises:
         PlanError: if a count is impossible.
@@ -99,6 +101,7 @@ class ResourceManager:
         namespace: str | None = None,
         timeout_s: float = 120.0,
         runtime_env: Mapping[str, object] | None = None,
+        name: str | None = None,
     ) -> None:
         if num_nodes is not None and num_nodes < 1:
             raise PlanError(f"num_nodes is {num_nodes}; a run needs at least one node")
@@ -114,6 +117,7 @@ class ResourceManager:
         self.namespace = namespace
         self.timeout_s = timeout_s
         self.runtime_env = runtime_env
+        self.name = name
         self._backend: Backend | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -148,17 +152,7 @@ class ResourceManager:
         return self
 
     def _start_on_ray(self) -> Backend:
-        # Ray reads this when it is imported: a line that two ranks write shall be two lines.
-        os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-        try:
-            from roll_resources.on_ray import RayBackend
-        except ModuleNotFoundError as missing:
-            if (missing.name or "ray").partition(".")[0] != "ray":
-                raise
-            raise RayMissingError(
-                "the runtime 'ray' needs Ray: pip install 'roll-executor[ray]', or use runtime='local'"
-            ) from missing
-        return RayBackend.start(
+        backend: Backend = _on_ray().RayBackend.start(
             num_nodes=self.num_nodes,
             gpus_per_node=self.num_gpus_per_node,
             cpus_per_node=self.num_cpus_per_node,
@@ -166,7 +160,9 @@ class ResourceManager:
             namespace=self.namespace,
             timeout_s=self.timeout_s,
             runtime_env=self.runtime_env,
+            name=self.name,
         )
+        return backend
 
     def allocate(self, request: RoleRequest) -> Allocation:
         """Reserve the places of one role.
@@ -198,12 +194,29 @@ class ResourceManager:
         return [function(*args)] if self._backend is None else self._backend.run_on_nodes(function, *args)
 
     def close(self) -> None:
-        """Give back what was reserved, and stop Ray if this manager started it; twice does nothing."""
+        """Give back what was reserved, and stop Ray if this manager started it; twice does nothing.
+
+        What stands under a name stays: see ``release``.
+        """
         with self._lock:
             self._closed = True
             backend, self._backend = self._backend, None
         if backend is not None:
             backend.close()
+
+    def release(self) -> int:
+        """Give back all that stands under the manager's name, also from earlier processes, and close.
+
+        Workers that still stand there are ended.
+
+        Returns:
+            How many reservations there were; 0 without a name, when ``close`` has given all back.
+        """
+        count = 0
+        if self.runtime == "ray" and self.name is not None:
+            count = int(_on_ray().release_groups(self.name, address=self.address))
+        self.close()
+        return count
 
     def __enter__(self) -> "ResourceManager":
         return self
@@ -218,3 +231,16 @@ class ResourceManager:
             f"ResourceManager(num_nodes={self.num_nodes}, num_gpus_per_node={self.num_gpus_per_node}, "
             f"runtime={self.runtime!r})"
         )
+
+
+def _on_ray() -> ModuleType:
+    """Return the folder that knows Ray, or say how to install it."""
+    try:
+        from roll_resources import on_ray
+    except ModuleNotFoundError as missing:
+        if (missing.name or "ray").partition(".")[0] != "ray":
+            raise
+        raise RayMissingError(
+            "the runtime 'ray' needs Ray: pip install 'roll-executor[ray]', or use runtime='local'"
+        ) from missing
+    return on_ray

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from roll_resources.errors import ManagerClosedError, ReservationError, ReservationTimeoutError
 from roll_resources.on_ray.connect import connect, disconnect
-from roll_resources.on_ray.nodes import RayNode, choose_nodes
-from roll_resources.on_ray.shortage import explain_shortage
+from roll_resources.on_ray.groups import PlacementGroups
+from roll_resources.on_ray.nodes import RayNode, choose_nodes, live_nodes
+from roll_resources.on_ray.shipping import shipped
 from roll_resources.plan import Placement
 from roll_resources.pool import DevicePool
 
@@ -21,6 +22,12 @@ logger = logging.getLogger(__name__)
 
 DEVICE_SHARE = 0.001
 """Part of a device that a worker takes from Ray: roles share devices, and the plan says who uses which."""
+
+
+RuntimeEnv = Mapping[str, object]
+"""Code and packages of a worker's process, in Ray's own words."""
+DEVICES = "devices"
+"""What the group of a manager's devices is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +54,8 @@ class RaySlot:
             ),
             "num_cpus": self.placement.num_cpus,
         }
-        resources = dict(self.placement.resources)
+        # Beside devices, custom resources are held by a group of the role's own, in which no worker stands.
+        resources = dict(self.placement.resources) if self.accelerator is None else {}
         if self.accelerator == "GPU":
             options["num_gpus"] = DEVICE_SHARE
         elif self.accelerator is not None:
@@ -80,7 +88,17 @@ class RayAllocation:
 
 
 class RayBackend:
-    """Placement groups of one manager; devices in one group, each CPU role in a group of its own."""
+    """Reserves for one manager: its devices in one group, and for each role what is the role's own.
+
+    Args:
+        nodes: the nodes of the run.
+        gpus_per_node: devices to use on each.
+        cpus_per_node: CPUs beside them; None: half of the node's, at least one.
+        namespace: of the actors.
+        timeout_s: longest wait for anything that Ray is asked for.
+        groups: reserves the placement groups.
+        runtime_env: code and packages that the workers' processes are given.
+    """
 
     def __init__(
         self,
@@ -90,6 +108,8 @@ class RayBackend:
         cpus_per_node: float | None,
         namespace: str,
         timeout_s: float,
+        groups: PlacementGroups,
+        runtime_env: Mapping[str, object] | None = None,
     ) -> None:
         self.nodes = nodes
         self.namespace = namespace
@@ -98,11 +118,11 @@ class RayBackend:
         self._gpus_per_node = gpus_per_node
         self._cpus_per_node = cpus_per_node
         self._lock = threading.Lock()
-        self._groups: list[PlacementGroup] = []
+        self._groups = groups
         self._device_group: PlacementGroup | None = None
         self._device_ids: list[tuple[int, ...]] = []
         self._cpus_left: list[float] = []
-        self.runtime_env: Mapping[str, object] | None = None
+        self.runtime_env = runtime_env
         self._closed = False
 
     @classmethod
@@ -116,59 +136,74 @@ class RayBackend:
         namespace: str | None,
         timeout_s: float,
         runtime_env: Mapping[str, object] | None = None,
+        name: str | None = None,
     ) -> "RayBackend":
         """Connect to Ray and find the nodes; reserve nothing yet."""
         namespace = namespace or f"roll-{uuid.uuid4().hex[:12]}"
-        connect(address=address, namespace=namespace)
+        connect(address=address, namespace=namespace, outlives=name is not None)
+        groups = PlacementGroups(name=name, timeout_s=timeout_s)
         try:
-            nodes = choose_nodes(num_nodes=num_nodes, gpus_per_node=gpus_per_node, timeout_s=timeout_s)
+            nodes = _standing_nodes(groups, name, num_nodes) or choose_nodes(
+                num_nodes=num_nodes, gpus_per_node=gpus_per_node, timeout_s=timeout_s, own_first=name is None
+            )
         except BaseException:
             disconnect()
             raise
-        backend = cls(
+        return cls(
             nodes=nodes,
             gpus_per_node=gpus_per_node,
             cpus_per_node=cpus_per_node,
             namespace=namespace,
             timeout_s=timeout_s,
+            groups=groups,
+            runtime_env=runtime_env,
         )
-        backend.runtime_env = runtime_env
-        return backend
 
     def allocate(self, placements: tuple[Placement, ...]) -> RayAllocation:
         """Reserve the places of one role."""
         if self._closed:
             raise ManagerClosedError("this ResourceManager is closed; make a new one")
+        runtime_env = shipped(self.runtime_env)
         if placements[0].devices:
-            return self._allocate_devices(placements)
+            return self._allocate_devices(placements, runtime_env)
         bundles = [{"CPU": place.num_cpus, **place.resources} for place in placements]
-        group = self._reserve(bundles, [place.node for place in placements], placements[0].role)
+        group = self._reserve(bundles, placements)
         slots = tuple(
-            self._slot(place, group=group, bundle=index, visible_ids=())
+            self._slot(place, group=group, bundle=index, visible_ids=(), runtime_env=runtime_env)
             for index, place in enumerate(placements)
         )
-        return RayAllocation(slots, namespace=self.namespace, give_back=lambda: self._remove(group))
+        return RayAllocation(slots, namespace=self.namespace, give_back=lambda: self._groups.give_back(group))
 
-    def _allocate_devices(self, placements: tuple[Placement, ...]) -> RayAllocation:
+    def _allocate_devices(
+        self, placements: tuple[Placement, ...], runtime_env: RuntimeEnv | None
+    ) -> RayAllocation:
         group = self._ensure_device_group()
         self._take_cpus(placements)
+        held = None
+        if placements[0].resources:
+            try:
+                held = self._reserve([place.resources for place in placements], placements)
+            except BaseException:
+                self._return_cpus(placements)
+                raise
         slots = []
         for place in placements:
             ids = self._device_ids[place.node]
             own = tuple(ids[device.local_id] for device in place.devices if device.node == place.node)
-            slots.append(self._slot(place, group=group, bundle=place.node, visible_ids=own))
-        return RayAllocation(
-            tuple(slots), namespace=self.namespace, give_back=lambda: self._return_cpus(placements)
-        )
+            slots.append(
+                self._slot(place, group=group, bundle=place.node, visible_ids=own, runtime_env=runtime_env)
+            )
+
+        def give_back() -> None:
+            self._return_cpus(placements)
+            if held is not None:
+                self._groups.give_back(held)
+
+        return RayAllocation(tuple(slots), namespace=self.namespace, give_back=give_back)
 
     def _take_cpus(self, placements: tuple[Placement, ...]) -> None:
         """Book the workers' CPUs in the share that stands beside the devices of their nodes."""
         role = placements[0].role
-        if placements[0].resources:
-            raise ReservationError(
-                f"{role} asks for devices and for custom resources {sorted(placements[0].resources)}; "
-                "a role on devices cannot reserve others: leave them out, or give them to a role on the CPU"
-            )
         with self._lock:
             wanted = [
                 sum(p.num_cpus for p in placements if p.node == node) for node in range(len(self.nodes))
@@ -190,14 +225,14 @@ class RayBackend:
             for place in placements:
                 self._cpus_left[place.node] += place.num_cpus
 
-    def _remove(self, group: PlacementGroup) -> None:
-        if ray.is_initialized():
-            remove_placement_group(group)
-        with self._lock:
-            self._groups = [held for held in self._groups if held is not group]
-
     def _slot(
-        self, place: Placement, *, group: PlacementGroup, bundle: int, visible_ids: tuple[int, ...]
+        self,
+        place: Placement,
+        *,
+        group: PlacementGroup,
+        bundle: int,
+        visible_ids: tuple[int, ...],
+        runtime_env: RuntimeEnv | None,
     ) -> RaySlot:
         node = self.nodes[place.node]
         return RaySlot(
@@ -208,7 +243,7 @@ class RayBackend:
             bundle=bundle,
             visible_ids=visible_ids,
             accelerator=node.accelerator if place.devices else None,
-            runtime_env=self.runtime_env,
+            runtime_env=runtime_env,
         )
 
     def _ensure_device_group(self) -> PlacementGroup:
@@ -224,45 +259,30 @@ class RayBackend:
                     {node.accelerator or "GPU": float(self._gpus_per_node), "CPU": share}
                     for node, share in zip(self.nodes, cpus, strict=True)
                 ]
-                group = self._reserve(bundles, range(len(self.nodes)), "devices")
+                group = self._groups.reserve(bundles, self.nodes, DEVICES)
                 try:
                     ids = assigned_devices(group, self.nodes, self._gpus_per_node, self.timeout_s)
                 except BaseException:
-                    self._groups.remove(group)
-                    remove_placement_group(group)
+                    self._groups.undo(group)
                     raise
                 self._device_ids, self._cpus_left, self._device_group = ids, cpus, group
             return self._device_group
 
     def _reserve(
-        self, bundles: Sequence[dict[str, float]], homes: Sequence[int], what: str
+        self, bundles: Sequence[Mapping[str, float]], placements: tuple[Placement, ...]
     ) -> PlacementGroup:
-        bundles = [{name: amount for name, amount in bundle.items() if amount > 0} for bundle in bundles]
-        bundles = [bundle or {"CPU": 0.001} for bundle in bundles]
-        group: PlacementGroup = placement_group(
-            bundles,
-            strategy="PACK",
-            bundle_label_selector=[{"ray.io/node-id": self.nodes[home].node_id} for home in homes],
-        )
-        try:
-            granted = group.wait(self.timeout_s)
-            if not granted:
-                wanted = [(self.nodes[home], bundle) for home, bundle in zip(homes, bundles, strict=True)]
-                raise ReservationTimeoutError(explain_shortage(what, wanted, self.timeout_s))
-        except BaseException:
-            remove_placement_group(group)
-            raise
-        self._groups.append(group)
-        return group
+        homes = [self.nodes[place.node] for place in placements]
+        return self._groups.reserve(bundles, homes, placements[0].role)
 
     def run_on_nodes(self, function: Callable[..., object], *args: object) -> list[object]:
         """Run a function once on each node of the run, at the same time; return the results in node order."""
         calls = []
+        runtime_env = shipped(self.runtime_env)
         for node in self.nodes:
             affinity = NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False)
             options: dict[str, object] = {"num_cpus": 0, "scheduling_strategy": affinity, "max_retries": 0}
-            if self.runtime_env:
-                options["runtime_env"] = dict(self.runtime_env)
+            if runtime_env:
+                options["runtime_env"] = dict(runtime_env)
             calls.append(ray.remote(function).options(**options).remote(*args))
         found: list[object] = ray.get(calls)
         return found
@@ -272,11 +292,25 @@ class RayBackend:
         if self._closed:
             return
         self._closed = True
-        if ray.is_initialized():
-            for group in self._groups:
-                remove_placement_group(group)
-        self._groups.clear()
+        self._groups.close()
         disconnect()
+
+
+def _standing_nodes(groups: PlacementGroups, name: str | None, num_nodes: int | None) -> list[RayNode]:
+    """Return the nodes on which the named devices stand already; none when they do not stand."""
+    standing = groups.find(DEVICES)
+    if standing is None:
+        return []
+    alive = {node.node_id: node for node in live_nodes()}
+    homes = [standing["bundles_to_node_id"][index] for index in sorted(standing["bundles_to_node_id"])]
+    if num_nodes not in (None, len(homes)) or any(home not in alive for home in homes):
+        lost = [home[:6] for home in homes if home not in alive]
+        raise ReservationError(
+            f"devices of {len(homes)} node(s) stand under the name {name!r}, num_nodes is {num_nodes}, and "
+            f"nodes {lost or 'none'} of them have left; ask for the same, release() the name first, or take "
+            "another name"
+        )
+    return [alive[home] for home in homes]
 
 
 def assigned_devices(
@@ -290,7 +324,14 @@ def assigned_devices(
         probe = ray.remote(num_cpus=0, **amounts)(_own_accelerators)
         strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=index)
         probes.append(probe.options(scheduling_strategy=strategy).remote(name))
-    found: list[list[str]] = ray.get(probes, timeout=timeout_s)
+    try:
+        found: list[list[str]] = ray.get(probes, timeout=timeout_s)
+    except ray.exceptions.GetTimeoutError as late:
+        raise ReservationTimeoutError(
+            f"the devices of {', '.join(node.spec.name for node in nodes)} are reserved, and Ray did not say "
+            f"within {timeout_s:g} s which they are: workers of an earlier driver may still hold them, or no "
+            "process can be started there; raise timeout_s"
+        ) from late
     return [tuple(sorted(int(device) for device in ids)) for ids in found]
 
 

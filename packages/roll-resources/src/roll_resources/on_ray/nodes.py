@@ -23,9 +23,9 @@ class RayNode:
     """The Ray resource that counts its devices."""
 
 
-def live_nodes() -> list[RayNode]:
-    """Return the live nodes: this process's own first, then by address and id."""
-    own = ray.get_runtime_context().get_node_id()
+def live_nodes(*, own_first: bool = True) -> list[RayNode]:
+    """Return the live nodes by address and id, this process's own before the others if so asked."""
+    own = ray.get_runtime_context().get_node_id() if own_first else ""
     found = []
     for node in ray.nodes():  # type: ignore[no-untyped-call]  # Ray leaves it untyped
         if not node["Alive"]:
@@ -55,7 +55,9 @@ def live_nodes() -> list[RayNode]:
     return sorted(found, key=lambda node: (node.node_id != own, node.ip, node.node_id))
 
 
-def choose_nodes(*, num_nodes: int | None, gpus_per_node: int, timeout_s: float) -> list[RayNode]:
+def choose_nodes(
+    *, num_nodes: int | None, gpus_per_node: int, timeout_s: float, own_first: bool = True
+) -> list[RayNode]:
     """Return the nodes of a run, waiting for them to join.
 
     Raises:
@@ -63,7 +65,7 @@ def choose_nodes(*, num_nodes: int | None, gpus_per_node: int, timeout_s: float)
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        nodes = live_nodes()
+        nodes = live_nodes(own_first=own_first)
         fit = [node for node in nodes if node.spec.gpus >= gpus_per_node]
         if len(fit) >= (num_nodes or 1):
             return fit[:num_nodes]
