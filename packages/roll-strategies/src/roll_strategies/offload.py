@@ -6,7 +6,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,10 +67,10 @@ class Parking:
             return 0
         storages = {}
         for tensor in tensors:
-            local = _local(tensor)
-            storage = local.untyped_storage()
-            if storage.nbytes() and local.device.type != "meta":
-                storages[storage.data_ptr()] = storage
+            for part in plain_parts(tensor):
+                storage = part.untyped_storage()
+                if storage.nbytes() and part.device.type != "meta":
+                    storages[storage.data_ptr()] = storage
         entries: list[tuple[torch.UntypedStorage, int, Tensor | None]] = []
         on_disk = [s for s in storages.values() if s.device.type == "cpu"]
         if on_disk:
@@ -122,10 +122,13 @@ class Parking:
         self._files[kind] = path
 
 
-def _local(tensor: Tensor) -> Tensor:
-    """Returns this rank's part of a sharded tensor, and any other tensor as it is."""
-    part = getattr(tensor, "_local_tensor", None)
-    return cast("Tensor", part) if part is not None else tensor.detach()
+def plain_parts(tensor: Tensor) -> list[Tensor]:
+    """Returns the tensors with memory that a tensor is made of: this rank's part of a sharded one, codes and
+    scales of a quantised one, and any other by itself."""
+    flatten: Any = getattr(tensor, "__tensor_flatten__", None)  # Any: a protocol of torch without a type
+    if flatten is None:
+        return [tensor.detach()]
+    return [part for name in flatten()[0] for part in plain_parts(getattr(tensor, name))]
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> Tensor:

@@ -102,7 +102,7 @@ class TrainSettings:
     min_lr_ratio: float = 0.0
     """Share of the learning rate that `linear` and `cosine` end at."""
     optimizer: str = "adamw"
-    """`adamw`, or `adamw_8bit` where bitsandbytes is installed."""
+    """`adamw`, or `adamw_8bit` where torchao is installed."""
 
     @classmethod
     def read(cls, source: object, *, max_grad_norm: float | None = None) -> Self:

@@ -66,7 +66,7 @@ class TrainingArguments:
     adam_epsilon: float = 1e-8
     """Added to the denominator of the update."""
     optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
-    """AdamW, or its variant that keeps its state in 8 bits (needs bitsandbytes)."""
+    """AdamW, or its variant that keeps its state in 8 bits (needs torchao)."""
     lr_scheduler_type: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant"
     """Shape of the learning rate after the warm-up."""
     warmup_steps: int = 0

@@ -39,12 +39,13 @@ def make_optimizer(parameters: Iterable[nn.Parameter], settings: TrainSettings) 
 
 
 def _adamw_8bit(trained: Sequence[nn.Parameter], options: dict[str, object]) -> torch.optim.Optimizer:
+    # Not that of bitsandbytes, which takes no sharded parameters.
     try:
-        from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]  # optional
+        from torchao.optim import AdamW8bit  # type: ignore[import-not-found]  # optional
     except ModuleNotFoundError as missing:
         raise StrategyNotInstalled(
-            "training_args.optimizer 'adamw_8bit' needs 'bitsandbytes'; install it with: pip install "
-            "'roll-strategies[bitsandbytes]'"
+            "training_args.optimizer 'adamw_8bit' needs 'torchao'; install it with: pip install "
+            "'roll-strategies[torchao]'"
         ) from missing
     optimizer: torch.optim.Optimizer = AdamW8bit(trained, **options)
     return optimizer
@@ -74,7 +75,10 @@ def take_step(
     """
     rate = rate_at(step, settings)
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # compiled optimizers hold it as a tensor
+        else:
+            group["lr"] = rate
     norm = clip(model.parameters(), settings.max_grad_norm)
     finite = math.isfinite(norm)
     if finite:
