@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import ray
+from opentelemetry import trace
 
 from roll_dispatch import Dispatch, register
 from roll_executor import (
@@ -59,6 +60,10 @@ class PlainWorker(Worker):
             "CUDA_VISIBLE_DEVICES MINE FLAG"
         )
         return {name: os.environ.get(name) for name in names.split()}
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def trace(self) -> int:
+        return trace.get_current_span().get_span_context().trace_id
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def call_another(self, other: Any, rows: list[int]) -> object:
@@ -168,6 +173,14 @@ def test_a_worker_class_may_be_named_or_wrapped_by_ray(ray_session: str) -> None
         for way in ("roll_executor.testing.ContractWorker", ray.remote(PlainWorker)):
             with open_cluster(manager, worker_cls=way, world_size=1) as cluster:
                 assert cluster.execute_all_sync("initialize", None) == [None]
+
+
+def test_the_trace_of_the_driver_reaches_the_workers_beside_the_payload(ray_session: str) -> None:
+    context = trace.SpanContext(0x1234, 0x56, is_remote=False, trace_flags=trace.TraceFlags(1))
+    with ResourceManager() as manager, open_cluster(manager) as cluster:
+        assert cluster.trace() == [0, 0]
+        with trace.use_span(trace.NonRecordingSpan(context)):
+            assert cluster.trace() == [0x1234] * 2
 
 
 def test_a_cluster_and_its_transport_can_be_used_inside_a_worker(ray_session: str) -> None:

@@ -1,6 +1,7 @@
 """Workers that fail on Ray: every failure ends in one typed error, soon, and leaves nothing behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import ray
 
 from roll_dispatch import Dispatch, register
 from roll_executor import (
     CallTimeoutError,
     Cluster,
+    Where,
     Worker,
     WorkerColdError,
     WorkerConfig,
@@ -24,6 +27,7 @@ from roll_executor import (
     WorkerRaisedError,
     create_clusters,
 )
+from roll_executor.on_ray import translate
 from roll_resources import ResourceManager
 
 pytestmark = pytest.mark.ray
@@ -44,13 +48,13 @@ class FragileWorker(Worker):
         """End in the given way on one rank; wait on the others as if for a peer."""
         if self.rank != rank:
             threading.Event().wait(60)
+        sys.stderr.write("my last words\n")
+        sys.stderr.flush()
         if how == "raise":
             raise ValueError("told to raise")
         if how == "exit":
             sys.exit(3)
         if how == "os_exit":
-            sys.stderr.write("my last words\n")
-            sys.stderr.flush()
             os._exit(4)
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -116,7 +120,7 @@ def gone(pid: int, within_s: float = 5.0) -> bool:
     [
         ("raise", WorkerRaisedError, "told to raise"),
         ("exit", WorkerDiedError, "has died"),
-        ("os_exit", WorkerDiedError, "my last words"),
+        ("os_exit", WorkerDiedError, "has died"),
         ("kill", WorkerDiedError, "has died"),
     ],
 )
@@ -134,12 +138,25 @@ def test_a_failing_rank_releases_its_peers_and_is_told_within_five_seconds(
         assert type(error) is kind
         assert (error.cluster, error.rank, error.method, error.pid) == ("fragile", 1, "fail", pids[1])
         assert word in str(error)
+        assert str(error).count("my last words") == 1
+        assert f"Last lines of pid {pids[1]}" in str(error)
         assert "Ranks [0] did not leave within 1 s" in str(error)
         assert gone(pids[0])
         again, seconds = timed(lambda: cluster.echo([1, 2]))
         assert isinstance(again, WorkerDiedError)
         assert seconds < 5
         assert other.echo([1, 2]) == [1, 2]
+
+
+def test_an_error_of_ray_about_memory_names_the_worker_and_the_way_out() -> None:
+    where = Where(cluster="actor_train", rank=3, method="train_step", node="10.0.0.1", pid=7)
+    full = ray.exceptions.OutOfMemoryError("15 of 16 GB")  # type: ignore[no-untyped-call]  # Ray's own
+    told = translate(full, where)
+    assert isinstance(told, WorkerDiedError)
+    assert told.where == where
+    assert "actor_train-3.train_step (node 10.0.0.1, pid 7) was ended because its node ran out" in str(told)
+    assert "use smaller batches" in str(told)
+    assert "15 of 16 GB" in str(told)
 
 
 def test_peers_are_released_although_nobody_waits_for_the_call(ray_session: str) -> None:
@@ -160,6 +177,7 @@ def test_a_late_call_is_told_within_five_seconds_of_its_deadline(ray_session: st
         assert isinstance(error, CallTimeoutError)
         assert seconds < 5.5
         assert "ranks [0] answered, ranks [1] did not" in str(error)
+        assert re.search(r"The object store of node \w{6} has \d+ of [1-9]\d* MB in use", str(error))
         told = "threading.Event().wait(60)" if way == "hang" else "does not answer its control channel"
         assert told in str(error)
         assert gone(pids[1])

@@ -54,7 +54,7 @@ class OpenCall:
         self._on_end = on_end
         self._lock = threading.Lock()
         self._outputs: dict[int, Any] | None = None  # Any: outputs of the user's own method
-        self._error: WorkerError | None = None
+        self._error: Exception | None = None
         self._told = False
         self.delivered = False
         """Whether somebody has seen the end."""
@@ -74,6 +74,7 @@ class OpenCall:
 
         Raises:
             WorkerError: if the call failed on any rank, or passed its own deadline.
+            TopologyError: if it was ``initialize`` and the published coordinates do not fit together.
         """
         with self._lock:
             try:
@@ -106,6 +107,8 @@ class OpenCall:
         except WorkerError as first:
             self._fail(release_peers(self, first))
         self._note_end(statuses, outputs)
+        if self._error is not None:
+            raise self._error
         return outputs
 
     def look(self) -> bool:
@@ -122,7 +125,7 @@ class OpenCall:
             outcomes = self.workers.outcomes(self.tickets, 0.0)
             failed = [outcome for outcome in outcomes.values() if isinstance(outcome, WorkerError)]
             if failed:
-                self._note(release_peers(self, failed[0]))
+                self._note(release_peers(self, self.workers.explained(failed[0])))
             elif None not in outcomes.values():
                 self._note_end({rank: o for rank, o in outcomes.items() if isinstance(o, Status)})
                 return True
@@ -143,7 +146,10 @@ class OpenCall:
     def _note_end(self, statuses: dict[int, Status] | None, outputs: object = None) -> None:
         if not self._told:
             self._told = True
-            self._on_end(statuses, time.monotonic() - self._began, outputs)
+            try:
+                self._on_end(statuses, time.monotonic() - self._began, outputs)
+            except ValueError as broken:  # coordinates that do not fit together: raised when somebody asks
+                self._error = broken
 
     def _impatient(self, timeout_s: float | None) -> CallTimeoutError:
         outcomes = self.workers.outcomes(self.tickets, 0.0)

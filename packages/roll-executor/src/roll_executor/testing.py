@@ -372,6 +372,9 @@ def shared_check_calls_are_counted(cluster: Cluster) -> None:
     _raised(WorkerError, lambda: cluster.fail(0))
     stats = cluster.stats()
     assert (stats["sleep"].count, stats["sleep"].failures) == (2, 0)
+    first, second = (span for span in cluster.spans() if span.method == "sleep")
+    assert min(first.seconds, second.seconds) >= 0.05
+    assert first.started + first.seconds <= second.started + 0.01
     assert stats["sleep"].driver_s >= stats["sleep"].worker_s >= 0.1
     assert (stats["fail"].count, stats["fail"].failures) == (0, before + 1)
 

@@ -124,6 +124,10 @@ class Workers(Protocol):
         """Return how each call ended, waiting at most ``timeout_s`` for those that have not."""
         ...
 
+    def explained(self, error: WorkerError) -> WorkerError:
+        """Return an error with what can be told of its worker, such as what it wrote last."""
+        ...
+
     def control(self, ranks: Sequence[int], command: str, timeout_s: float) -> dict[int, dict[str, Any]]:
         """Send a command to workers even while they are busy; ranks that do not answer are left out."""
         ...

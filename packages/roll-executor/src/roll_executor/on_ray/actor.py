@@ -101,16 +101,16 @@ class Actor:
 class SyncActor(Actor):
     """Runs one call at a time in the main thread (more with ``max_concurrency``)."""
 
-    def call(self, header: Wire, /, *args: Any, **kwargs: Any) -> tuple[Any, Wire]:  # Any: the user's method
+    def call(self, header: bytes, /, *args: Any, **kwargs: Any) -> tuple[Any, Wire]:  # Any: the user's method
         """Run one registered method."""
         result, status = self.host.call(Header.from_wire(header), args, kwargs)
         return result, status.wire()
 
-    def call_whole(self, header: Wire, /, *args: Any, **kwargs: Any) -> list[Any]:  # Any: the user's method
+    def call_whole(self, header: bytes, /, *args: Any, **kwargs: Any) -> list[Any]:  # Any: the user's method
         """Run one registered method; one answer carries result and status."""
         return list(self.call(header, *args, **kwargs))
 
-    def stream(self, header: Wire, /, *args: Any, **kwargs: Any) -> Iterator[Any]:  # Any: the user's method
+    def stream(self, header: bytes, /, *args: Any, **kwargs: Any) -> Iterator[Any]:  # Any: the user's method
         """Run one generator method."""
         # Not "yield from": Ray sends values into generators, which a user's plain iterator cannot take.
         for item in self.host.stream(Header.from_wire(header), args, kwargs):  # noqa: UP028
@@ -121,17 +121,19 @@ class AsyncActor(Actor):
     """Runs calls as coroutines of one event loop."""
 
     async def call(
-        self, header: Wire, /, *args: Any, **kwargs: Any
+        self, header: bytes, /, *args: Any, **kwargs: Any
     ) -> tuple[Any, Wire]:  # Any: the user's method
         """Run one registered method."""
         result, status = await self.host.acall(Header.from_wire(header), args, kwargs)
         return result, status.wire()
 
-    async def call_whole(self, header: Wire, /, *args: Any, **kwargs: Any) -> list[Any]:  # Any: as above
+    async def call_whole(self, header: bytes, /, *args: Any, **kwargs: Any) -> list[Any]:  # Any: as above
         """Run one registered method; one answer carries result and status."""
         return list(await self.call(header, *args, **kwargs))
 
-    async def stream(self, header: Wire, /, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # Any: as above
+    async def stream(
+        self, header: bytes, /, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[Any]:  # Any: as above
         """Run one generator method."""
         async for item in self.host.astream(Header.from_wire(header), args, kwargs):
             yield item

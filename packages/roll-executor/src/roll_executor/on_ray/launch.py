@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from roll_executor.errors import ExecutorError, Where, WorkerStartError
+from roll_executor.errors import ExecutorError, Where, WorkerDiedError, WorkerStartError
 from roll_executor.importable import modules_to_ship
 from roll_executor.on_ray.actor import AsyncActor, Blueprint, SyncActor
 from roll_executor.on_ray.facts import Facts
@@ -99,11 +99,24 @@ class Starter:
             try:
                 return ray.get(calls, timeout=self.order.start_timeout_s)
             except ray.exceptions.ActorUnavailableError:
+                self._check_nodes(ranks)
                 if time.monotonic() > deadline:
                     raise self._first_error(calls, ranks, TimeoutError("not back in time")) from None
                 time.sleep(0.2)
             except (ray.exceptions.RayError, TimeoutError) as error:
                 raise self._first_error(calls, ranks, error) from None
+
+    def _check_nodes(self, ranks: Sequence[int]) -> None:
+        """Raise when a worker waits for a node that has left: places are pinned to nodes."""
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]  # Ray's own
+        for rank in ranks:
+            if self.facts[rank].node_id not in alive:
+                where = self._where(rank)
+                raise WorkerDiedError(
+                    f"{where} stood on a node that has left the cluster, so it cannot be started again; "
+                    "build the cluster again on the nodes that are left",
+                    where=where,
+                )
 
     def build(self, ranks: Sequence[int], *, cold: bool = False) -> None:
         """Build the workers in these actors; ``facts`` must be there."""

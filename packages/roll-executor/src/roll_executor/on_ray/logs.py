@@ -9,6 +9,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from roll_executor.on_ray.facts import Facts
 
 NUM_LINES = 20
+NUM_BYTES = 64_000
+"""How much of the end of a file is looked at: a worker may have written gigabytes."""
 NOISE = (":actor_name:", ":task_name:", ":job_id:")
 """Starts of lines that Ray writes for itself."""
 
@@ -43,7 +45,9 @@ def _tails(paths: tuple[str, ...], pid: int) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in paths:
         if os.path.exists(path):
-            with open(path, errors="replace") as lines:
-                kept = (line.rstrip() for line in lines if line.strip() and not line.startswith(NOISE))
-                found[path] = list(deque(kept, maxlen=NUM_LINES))
+            with open(path, "rb") as file:
+                file.seek(max(0, os.path.getsize(path) - NUM_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
+            kept = (line.rstrip() for line in lines if line.strip() and not line.startswith(NOISE))
+            found[path] = list(deque(kept, maxlen=NUM_LINES))
     return found

@@ -9,7 +9,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from roll_executor.control import ask_many, health_of
-from roll_executor.errors import Where, WorkerDiedError, WorkerError
+from roll_executor.errors import Where, WorkerError
 from roll_executor.host import Header, Status
 from roll_executor.on_ray.facts import Facts, end_process
 from roll_executor.on_ray.failures import translate
@@ -127,8 +127,14 @@ class RayWorkers:
     def _first_error(self, tickets: Sequence[Ticket], error: BaseException) -> WorkerError:
         for outcome in self.outcomes(tickets, 0.0).values():
             if isinstance(outcome, WorkerError):
-                return outcome
-        return self._translate(error, tickets[0].rank, tickets[0].method)
+                return self.explained(outcome)
+        return self.explained(self._translate(error, tickets[0].rank, tickets[0].method))
+
+    def explained(self, error: WorkerError) -> WorkerError:
+        """Return an error with what its worker wrote last; one of another cluster as it is."""
+        if error.cluster != self._name or error.rank >= len(self.facts):
+            return error
+        return error.with_notes(*last_lines(self.facts[error.rank]))
 
     def outcomes(self, tickets: Sequence[Ticket], timeout_s: float) -> dict[int, Outcome]:
         """Return how each call ended, waiting at most ``timeout_s`` for those that have not."""
@@ -150,10 +156,7 @@ class RayWorkers:
         return found
 
     def _translate(self, error: BaseException, rank: int, method: str = "") -> WorkerError:
-        found = translate(error, replace(self.wheres[rank], method=method))
-        if isinstance(found, WorkerDiedError) and found.where.rank == rank:
-            return found.with_notes(*last_lines(self.facts[rank]))
-        return found
+        return translate(error, replace(self.wheres[rank], method=method))
 
     def control(self, ranks: Sequence[int], command: str, timeout_s: float) -> dict[int, dict[str, Any]]:
         """Send a command to workers even while they are busy."""
