@@ -190,7 +190,7 @@ def division(way: str, accumulation: int, dealt: list[list[int]]) -> tuple[dict[
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("mesh", ["one group", "replicated groups"])
 @pytest.mark.parametrize(
-    ("way", "accumulation"), itertools.product(["fixed", "token budget", "packed"], [1, 2, 4])
+    ("way", "accumulation"), list(itertools.product(["fixed", "token budget", "packed"], [1, 2, 4]))
 )
 def test_a_cluster_of_sharded_workers_equals_one_plain_process(
     cluster: Any,  # Any: its methods are OracleWorker's
