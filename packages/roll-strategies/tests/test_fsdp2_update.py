@@ -39,7 +39,7 @@ def target_for(directory: str, rank: int = 0) -> HfInferStrategy:
 def sharded_source(rank: int, world_size: int, port: int, directory: str) -> list[float]:
     """Sends over each transport and compares what arrived; then sends to a target that refuses."""
     reports = []
-    for version, way in enumerate(("object_store", "broadcast"), start=1):
+    for version, way in enumerate(("object_store", "broadcast", "colocated"), start=1):
         context = StrategyContext(
             strategy_name="fsdp2_train",
             strategy_config={"digest": "full", "update_transport": way},

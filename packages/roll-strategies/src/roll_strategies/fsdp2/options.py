@@ -31,8 +31,9 @@ class Fsdp2Options:
     """Module classes that are sharded on their own; empty takes the model's own list of layers."""
     save_hf_model: bool = True
     """Write a Hugging Face export into every checkpoint."""
-    update_transport: Literal["object_store", "broadcast"] = "object_store"
-    """How bytes of weights travel: `object_store` or `broadcast`."""
+    update_transport: Literal["object_store", "broadcast", "colocated"] = "object_store"
+    """How bytes of weights travel: `object_store`, `broadcast`, or `colocated` (memory that source and
+    targets on one machine share)."""
     lora_update: Literal["merged", "adapter"] = "merged"
     """What a model with an adapter sends: `merged` weights, or the `adapter` alone."""
     digest: Literal["sampled", "full"] = "sampled"

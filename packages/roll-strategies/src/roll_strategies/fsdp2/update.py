@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -12,6 +13,7 @@ from roll_strategies.fsdp2.options import Fsdp2Options
 from roll_strategies.hf.lora import adapter_state, merged_state
 from roll_strategies.hf.models import torch_dtype
 from roll_strategies.weights.collective import BroadcastTransport
+from roll_strategies.weights.colocated import ColocatedTransport
 from roll_strategies.weights.plan import Gathered
 from roll_strategies.weights.sender import WeightSender
 from roll_strategies.weights.transport import Transport
@@ -38,6 +40,8 @@ class SourceRanks:
                     backend=context.collective_backend,
                     timeout_s=context.collective_timeout_s,
                 )
+            elif options.update_transport == "colocated":
+                mine = ColocatedTransport(transport, device=torch.device(context.device_type))
         self._senders[name] = WeightSender(
             transport=mine,
             bucket_bytes=context.update_bucket_bytes,

@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # a compiled class, not listed
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from roll_strategies.errors import WeightSyncError
-from roll_strategies.memory import Bytes
 from roll_strategies.weights.manifest import Bucket, CollectiveGroup
 from roll_strategies.weights.transport import Answer, Transport
 
@@ -27,13 +25,12 @@ class Arriving:
         self._space, self._works = space, list(works)
         self._arrived = 0
 
-    def until(self, end: int) -> Bytes:
+    def until(self, end: int) -> torch.Tensor:
         """Returns all bytes; those before `end` have arrived."""
         while self._arrived * PIECE_BYTES < end:
             self._works[self._arrived].wait()
             self._arrived += 1
-        array: Bytes = self._space.cpu().numpy()
-        return array
+        return self._space
 
 
 class GroupMember:
@@ -84,14 +81,18 @@ class GroupMember:
             f"weights cannot be broadcast over {group.backend!r}; use gloo, nccl or the object store"
         )
 
-    def broadcast(self, data: Bytes) -> list[dist.Work]:
+    def space(self, num_bytes: int) -> torch.Tensor:
+        """Returns memory where this member's backend sends from and receives into."""
+        return torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
+
+    def broadcast(self, data: torch.Tensor) -> list[dist.Work]:
         """Starts sending bytes to every other member; they must stay as they are until all works are done."""
-        return self._start(torch.from_numpy(data).to(self._device))
+        return self._start(data)
 
     def receive(self, num_bytes: int) -> "Arriving":
         """Returns the next bytes that the sender broadcasts, on their way; they stay until the next call."""
         if self._space is None or len(self._space) < num_bytes:
-            self._space = torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
+            self._space = self.space(num_bytes)
         space = self._space[:num_bytes]
         return Arriving(space, self._start(space))
 
@@ -168,13 +169,20 @@ class BroadcastTransport:
         if method == "begin_update":
             return _Opening(self, self._control.send(method, payload))
         if isinstance(payload, Bucket):
-            if self._member is None:
-                raise WeightSyncError(f"group {self._name!r} is not open; begin_update opens it")
             data = payload.data
-            assert isinstance(data, np.ndarray)
+            assert isinstance(data, torch.Tensor)
             answer = self._control.send(method, replace(payload, data=None, group=self._name))
-            return _Broadcasting(self, answer, self._member.broadcast(data), data)
+            return _Broadcasting(self, answer, self._opened().broadcast(data), data)
         return self._control.send(method, payload)
+
+    def space(self, num_bytes: int) -> torch.Tensor:
+        """Returns memory for a bucket, where the group sends from."""
+        return self._opened().space(num_bytes)
+
+    def _opened(self) -> GroupMember:
+        if self._member is None:
+            raise WeightSyncError(f"group {self._name!r} is not open; begin_update opens it")
+        return self._member
 
     def open(self, num_targets: int, timeout_s: float | None) -> None:
         """Meets the targets, unless the group is open for as many already."""

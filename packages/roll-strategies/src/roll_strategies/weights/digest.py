@@ -4,8 +4,9 @@ import zlib
 from collections.abc import Iterable
 
 import numpy as np
+from torch import Tensor
 
-from roll_strategies.memory import Bytes
+from roll_strategies.memory import Array, Bytes, bytes_of
 
 _BLOCK = 4096
 _BLOCKS = 64
@@ -16,18 +17,22 @@ def digest_of(data: Bytes, *, mode: str = "sampled") -> int:
     """Returns a 32-bit digest.
 
     Args:
-        data: uint8, one dimension.
+        data: uint8, one dimension; of a device only what is read is copied to the host.
         mode: `full` reads every byte; `sampled` reads the length and 64 blocks of 4 KiB spread over the
             data, which is every byte of data up to 256 KiB.
     """
     start = zlib.crc32(len(data).to_bytes(8, "little"))
     if mode == "full" or len(data) <= _BLOCK * _BLOCKS:
-        return zlib.crc32(np.ascontiguousarray(data).data, start)
+        return zlib.crc32(_host(data).data, start)
     last = len(data) - _BLOCK
     for index in range(_BLOCKS):
         offset = last * index // (_BLOCKS - 1)
-        start = zlib.crc32(np.ascontiguousarray(data[offset : offset + _BLOCK]).data, start)
+        start = zlib.crc32(_host(data[offset : offset + _BLOCK]).data, start)
     return start
+
+
+def _host(data: Bytes) -> Array:
+    return bytes_of(data) if isinstance(data, Tensor) else np.ascontiguousarray(data)
 
 
 def combined(digests: Iterable[tuple[str, int]]) -> int:

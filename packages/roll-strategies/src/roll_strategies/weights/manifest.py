@@ -66,6 +66,21 @@ class BucketEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedSpace:
+    """Memory that another process of the same machine can open."""
+
+    key: str
+    """The file that is mapped; for memory of a device a name that no other space has."""
+    host: str
+    """Where the sender runs, for messages."""
+    num_bytes: int
+    device: str = "cpu"
+    """Type of device."""
+    handle: bytes | None = None
+    """What opens memory of a device; None for a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
     """A few parameters as one run of bytes."""
 
@@ -74,9 +89,12 @@ class Bucket:
     entries: tuple[BucketEntry, ...]
     num_bytes: int
     data: object = None
-    """A NumPy uint8 array; None when a broadcast transport brings the bytes."""
+    """The bytes: a NumPy uint8 array, or a uint8 tensor where the sender packed them; None when something
+    else brings them."""
     group: str | None = None
-    """Name of the collective group that brings the bytes; None when `data` has them."""
+    """Name of the collective group that brings the bytes."""
+    shared: SharedSpace | None = None
+    """Memory of the sender that this machine's processes can open, which holds the bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

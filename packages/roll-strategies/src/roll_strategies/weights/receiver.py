@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from roll_strategies.errors import StaleWeights, WeightSyncError
-from roll_strategies.memory import Bytes, bytes_of
+from roll_strategies.memory import Bytes, bytes_of, tensor_over
 from roll_strategies.weights.digest import combined, digest_of
 from roll_strategies.weights.manifest import Bucket, Manifest, ParameterSpec, UpdateReceipt, dtype_of
 from roll_strategies.weights.shards import copy_part
@@ -184,14 +183,6 @@ def copy_into(home: Tensor, part: Bytes, spec: ParameterSpec) -> None:
     """Copies wire bytes into a tensor, sharded or not, converting the dtype where it differs."""
     dtype = dtype_of(spec.dtype)
     with torch.no_grad():
-        plain = not isinstance(home, DTensor) and home.device.type == "cpu" and home.is_contiguous()
-        if plain and home.dtype == dtype:
-            bytes_of(home)[:] = part
-            return
-        # A private copy: the bytes may lie read-only in an object store.
-        full = torch.from_numpy(np.array(part)).view(dtype).reshape(spec.shape)
-        if isinstance(home, DTensor):
-            full = full.to(device=home.device, dtype=home.dtype)
-            copy_part(home, full)
-        else:
-            home.copy_(full)
+        run = part if isinstance(part, Tensor) else tensor_over(part)
+        full = run.view(dtype).view(spec.shape)
+        copy_part(home, full)

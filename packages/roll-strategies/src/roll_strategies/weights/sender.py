@@ -4,16 +4,21 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from roll_strategies.errors import WeightSyncError
-from roll_strategies.memory import bytes_of
 from roll_strategies.weights.digest import combined, digest_of
-from roll_strategies.weights.manifest import Bucket, BucketEntry, Manifest, UpdateReceipt, dtype_of
-from roll_strategies.weights.plan import Gathered, PlannedBucket, manifest_of, plan_update
-from roll_strategies.weights.transport import Answer, Transport
+from roll_strategies.weights.manifest import (
+    Bucket,
+    BucketEntry,
+    Manifest,
+    ParameterSpec,
+    UpdateReceipt,
+    dtype_of,
+)
+from roll_strategies.weights.plan import Gathered, UpdatePlan, manifest_of, plan_update
+from roll_strategies.weights.transport import Answer, OwnSpace, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +66,13 @@ class WeightSender:
         started = time.monotonic()
         manifest = manifest_of(named, version=version, dtype=self._dtype)
         plan = plan_update(manifest.parameters, bucket_bytes=self._bucket_bytes)
-        update = _Update(self._transport, manifest, mode=self._mode, timeout_s=self._timeout_s)
+        update = _Update(self._transport, manifest, plan, mode=self._mode, timeout_s=self._timeout_s)
         update.begin()
         for index, bucket in enumerate(plan.buckets):
-            # Gathering is collective: the other ranks wait for it even when sending has failed already.
-            full = [_whole(named[spec.name], dtype_of(spec.dtype)) for spec in bucket.specs]
-            update.put(index, bucket, full)
+            for spec, start in zip(bucket.specs, bucket.starts, strict=True):
+                # Gathering is collective: other ranks wait for it even when sending has failed already.
+                update.pack(index, spec, start, _whole(named[spec.name]))
+            update.put(index)
         update.commit()
         problem = self._agree(update.problem)
         if problem is not None:
@@ -79,24 +85,31 @@ class WeightSender:
         }
 
 
-def _whole(tensor: Tensor | Gathered, dtype: torch.dtype) -> Tensor:
+def _whole(tensor: Tensor | Gathered) -> Tensor:
     """Returns the whole of a tensor that may be sharded; a collective when it is."""
     with torch.no_grad():
         full = tensor.full_tensor() if isinstance(tensor, Gathered) else tensor
-        return full.detach().to(dtype)
+        return full.detach()
 
 
 class _Update:
     """One update at the sender; on the other ranks it does nothing. A failure is kept, not raised."""
 
     def __init__(
-        self, transport: Transport | None, manifest: Manifest, *, mode: str, timeout_s: float
+        self,
+        transport: Transport | None,
+        manifest: Manifest,
+        plan: UpdatePlan,
+        *,
+        mode: str,
+        timeout_s: float,
     ) -> None:
-        self._transport, self._manifest = transport, manifest
+        self._transport, self._manifest, self._plan = transport, manifest, plan
         self._mode, self._timeout_s = mode, timeout_s
         self._pending: tuple[str, Answer] | None = None
         self._digests: dict[str, int] = {}
-        self._buffers = [np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.uint8)]
+        self._entries: list[BucketEntry] = []
+        self._spaces: list[Tensor | None] = [None, None]
         self.problem: str | None = None
         self.cause: Exception | None = None
         self.targets = 0
@@ -106,33 +119,44 @@ class _Update:
         answers = self._wait()
         self.targets = len(answers)
 
-    def put(self, index: int, bucket: PlannedBucket, full: list[Tensor]) -> None:
+    def pack(self, index: int, spec: ParameterSpec, start: int, whole: Tensor) -> None:
+        """Copies one parameter into its bucket, converting it to the dtype on the wire."""
         if self._transport is None or self.problem is not None:
             return
-        # Two buffers take turns: the other one may still be travelling.
-        space = self._buffers[index % 2]
-        if len(space) < bucket.num_bytes:
-            space = self._buffers[index % 2] = np.empty(bucket.num_bytes, dtype=np.uint8)
-        data = space[: bucket.num_bytes]
-        entries = []
-        for spec, start, tensor in zip(bucket.specs, bucket.starts, full, strict=True):
-            part = data[start : start + spec.num_bytes]
-            part[:] = bytes_of(tensor)
-            digest = digest_of(part, mode=self._mode)
-            self._digests[spec.name] = digest
-            entries.append(BucketEntry(name=spec.name, start=start, num_bytes=spec.num_bytes, digest=digest))
-        # The bucket before this one was travelling while this one was gathered; now it has to be there.
+        part = self._space(index)[start : start + spec.num_bytes]
+        part.view(dtype_of(spec.dtype)).view(spec.shape).copy_(whole)
+        digest = digest_of(part, mode=self._mode)
+        self._digests[spec.name] = digest
+        self._entries.append(
+            BucketEntry(name=spec.name, start=start, num_bytes=spec.num_bytes, digest=digest)
+        )
+
+    def put(self, index: int) -> None:
+        """Sends a packed bucket once the one before it, which was travelling meanwhile, is there."""
+        if self._transport is None or self.problem is not None:
+            return
         self._wait()
+        data = self._space(index)
         message = Bucket(
             version=self._manifest.version,
             index=index,
-            entries=tuple(entries),
-            num_bytes=bucket.num_bytes,
-            data=data,
+            entries=tuple(self._entries),
+            num_bytes=len(data),
+            data=data if isinstance(self._transport, OwnSpace) else data.numpy(),
         )
-        self._step(
-            "update_parameter_in_bucket", message, f"put of bucket {index} ({bucket.specs[0].name!r} and on)"
-        )
+        first = self._entries[0].name
+        self._entries = []
+        self._step("update_parameter_in_bucket", message, f"put of bucket {index} ({first!r} and on)")
+
+    def _space(self, index: int) -> Tensor:
+        """Returns memory for a bucket. Two spaces take turns: the other one may still be travelling."""
+        space = self._spaces[index % 2]
+        if space is None:
+            size = max(bucket.num_bytes for bucket in self._plan.buckets)
+            own = self._transport
+            space = own.space(size) if isinstance(own, OwnSpace) else torch.empty(size, dtype=torch.uint8)
+            self._spaces[index % 2] = space
+        return space[: self._plan.buckets[index].num_bytes]
 
     def commit(self) -> None:
         self._wait()

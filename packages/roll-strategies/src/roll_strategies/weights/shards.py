@@ -21,7 +21,8 @@ def shard_bounds(tensor: DTensor) -> tuple[int, int]:
 
 
 def copy_part(home: Tensor, full: Tensor) -> None:
-    """Copies a whole tensor into one that may be sharded, of which only this rank's part is kept."""
+    """Copies a whole tensor into one that may be sharded, of which only this rank's part is kept; the dtypes
+    may differ."""
     with torch.no_grad():
         if not isinstance(home, DTensor):
             home.copy_(full)

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from roll_strategies.errors import WeightSyncError
 from roll_strategies.weights.collective import GroupMember
-from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, UpdateReceipt
+from roll_strategies.weights.colocated import opened
+from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, SharedSpace, UpdateReceipt
 from roll_strategies.weights.plan import named_state
 from roll_strategies.weights.receiver import WeightReceiver
 
@@ -34,6 +35,7 @@ class UpdateTarget:
         self._receiver = WeightReceiver(tensors, rank=rank, digest=digest)
         self._rank = rank
         self._groups: dict[str, GroupMember] = {}
+        self._spaces: dict[str, Tensor] = {}
 
     def setup_collective_group(self, group: CollectiveGroup) -> str:
         """Joins a broadcast group, replacing one of the same name."""
@@ -45,25 +47,34 @@ class UpdateTarget:
 
     def begin_update(self, manifest: Manifest) -> int:
         """Opens an update."""
+        self._spaces.clear()
         return self._receiver.begin(manifest)
 
     def update_parameter_in_bucket(self, bucket: Bucket) -> int:
-        """Takes one bucket, from the message or from its group."""
-        if bucket.group is None:
-            data = bucket.data
-            assert isinstance(data, np.ndarray)
-            return self._receiver.put(bucket, lambda end: data)
-        member = self._groups.get(bucket.group)
-        if member is None:
-            raise WeightSyncError(f"target rank {self._rank} never joined the group {bucket.group!r}")
-        return self._receiver.put(bucket, member.receive(bucket.num_bytes).until)
+        """Takes one bucket: from the message, from its group, or from memory shared with the source."""
+        if bucket.group is not None:
+            member = self._groups.get(bucket.group)
+            if member is None:
+                raise WeightSyncError(f"target rank {self._rank} never joined the group {bucket.group!r}")
+            return self._receiver.put(bucket, member.receive(bucket.num_bytes).until)
+        data = self._shared(bucket.shared) if bucket.shared is not None else bucket.data
+        assert isinstance(data, np.ndarray | Tensor)
+        return self._receiver.put(bucket, lambda end: data)
+
+    def _shared(self, shared: SharedSpace) -> Tensor:
+        space = self._spaces.get(shared.key)
+        if space is None:
+            space = self._spaces[shared.key] = opened(shared, rank=self._rank)
+        return space
 
     def commit_update(self, version: int) -> UpdateReceipt:
         """Closes an update."""
+        self._spaces.clear()
         return self._receiver.commit(version)
 
     def abort_update(self, version: int) -> int:
         """Gives an update up."""
+        self._spaces.clear()
         return self._receiver.abort(version)
 
     def require_whole(self) -> None:

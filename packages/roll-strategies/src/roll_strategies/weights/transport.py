@@ -1,6 +1,8 @@
 """How messages of a weight update reach every target; the executor brings the implementation."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
 
 
 class Answer(Protocol):
@@ -16,4 +18,13 @@ class Transport(Protocol):
 
     def send(self, method: str, payload: object) -> Answer:
         """Calls `method(payload)` on every target without waiting."""
+        ...
+
+
+@runtime_checkable
+class OwnSpace(Protocol):
+    """A transport that says in which memory buckets are packed."""
+
+    def space(self, num_bytes: int) -> Tensor:
+        """Returns memory for a bucket: uint8, one dimension."""
         ...
