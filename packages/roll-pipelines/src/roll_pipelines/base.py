@@ -22,9 +22,11 @@ from roll_pipelines.model_update import ModelUpdatePair
 from roll_pipelines.progress import Waiting
 from roll_pipelines.random_state import load_random_state, save_random_state, seed_everything
 from roll_pipelines.run_directory import TIMELINE_FILE, RunDirectory
+from roll_pipelines.runtime_watch import RuntimeWatch
 from roll_pipelines.telemetry import Telemetry
 from roll_pipelines.timeline import Timeline
 from roll_pipelines.tracking import as_number, create_tracker
+from roll_pipelines.turns import Turns
 from roll_pipelines.worker_state import WorkerState
 from roll_protocol import DataSchema, field_uses
 from roll_resources import ResourceManager
@@ -80,6 +82,7 @@ class BasePipeline:
         self.state = WorkerState()
         self.summary: dict[str, object] = {}
         self._clusters: list[Cluster] = []
+        self.turns = Turns(enabled=pipeline_config.is_offload_states)
         self._model_update_pairs: list[ModelUpdatePair] = []
         self._checkpoint_clusters: list[Cluster] = []
         self._seconds: dict[str, float] = {}
@@ -100,6 +103,7 @@ class BasePipeline:
             num_gpus_per_node=devices_of(pipeline_config),
             runtime=pipeline_config.runtime,
         )
+        self._watch = RuntimeWatch(self.resource_manager.ended_daemons)
         self._closed = False
 
     def run(self) -> None:
@@ -168,6 +172,8 @@ class BasePipeline:
             for key, answers in pending.items():
                 answers.result()
                 waiting.done(key)
+                if roles[key].strategy_args.strategy_name:
+                    self.turns.join(clusters[key])
         return clusters
 
     def _create_cluster(
@@ -207,6 +213,7 @@ class BasePipeline:
         metrics: dict[str, float] = {}
         for pair in self._model_update_pairs:
             if pair.is_due(global_step):
+                self.turns.give(pair.src_cluster, pair.tgt_cluster, include=["model_params"])
                 metrics.update(pair.send(version=global_step))
         return metrics
 
@@ -292,6 +299,7 @@ class BasePipeline:
         if not last and (every == 0 or (global_step + 1) % every != 0):
             return None
         staging = self.checkpoint_store.stage(global_step)
+        self.turns.give(*self._checkpoint_clusters)
         pending = [
             cluster.do_checkpoint(
                 global_step=global_step, checkpoint_dir=str(staging / cluster.name), blocking=False
@@ -340,21 +348,27 @@ class BasePipeline:
 
         Raises:
             UploadError: a checkpoint could not be copied to where the configuration asks for it.
+            RuntimeEndedError: the runtime has ended before.
         """
         if self._closed:
             return
         self._closed = True
+        self._watch.close()
         actions: list[Callable[[], None]] = [self.tracker.close]
-        actions += [cluster.close for cluster in reversed(self._clusters)]
-        actions += [self.resource_manager.close, self.telemetry.close]
         if self._uploader is not None:
-            actions.insert(1, self._uploader.close)
+            actions.append(self._uploader.close)
+        if not self._watch.ended:  # else there is nobody to talk to
+            actions += [cluster.close for cluster in reversed(self._clusters)]
+            actions.append(self.resource_manager.close)
+        actions.append(self.telemetry.close)
         failures: list[Exception] = []
         for action in actions:
             try:
                 action()
             except Exception as failed:  # noqa: BLE001  # the rest must still be closed; the first one is raised below
                 failures.append(failed)
+        if ended := self._watch.error():
+            raise ended
         if failures:
             raise failures[0]
 

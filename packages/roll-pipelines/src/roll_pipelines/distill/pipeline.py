@@ -75,6 +75,7 @@ class DistillPipeline(BasePipeline):
             rows = [self.training[row] for row in self.order.batch(step, batch_size=self.batch_size)]
             with self.timed("teacher_seconds"):
                 batch = self.taught(rows)
+            self.turns.give(self.student)
             with self.timed("student_seconds"):
                 trained = self.student.train_step(batch)
             metrics = reduce_metrics(trained.meta_info["metrics"])
@@ -90,6 +91,7 @@ class DistillPipeline(BasePipeline):
         """Returns rows as one batch with the teacher's distribution over every token of theirs."""
         batch = collate(rows, pad_token_id=pad_id(self.tokenizer))
         batch.meta_info["vocabulary"] = self.vocabulary
+        self.turns.give(self.teacher)
         taught = batch.union(self.teacher.forward(batch))
         STUDENT.validate(taught)
         return taught
@@ -105,8 +107,10 @@ class DistillPipeline(BasePipeline):
         with self.timed("validate_seconds"):
             for rows in in_batches(self.validation, size):
                 batch = self.taught(rows)
+                self.turns.give(self.student)
                 reports += [self.student.val_step(batch), self.student.divergence(batch)]
                 if teacher:
+                    self.turns.give(self.teacher)
                     reports.append(self.teacher.val_step(batch))
         return dict(reduce_metrics(DataProto.concat(reports).meta_info["metrics"]))
 
@@ -114,7 +118,13 @@ class DistillPipeline(BasePipeline):
         """Returns rows as token ids, under the length policy of the configuration."""
         config = self.pipeline_config
         assert config.sequence_length is not None, "a rule of the configuration demands it"
-        policy = config.student.data_args.max_length_policy
-        encoded = encode_rows(rows, self.tokenizer, max_length=config.sequence_length, policy=policy)
+        arguments = config.student.data_args
+        encoded = encode_rows(
+            rows,
+            self.tokenizer,
+            max_length=config.sequence_length,
+            policy=arguments.max_length_policy,
+            workers=arguments.preprocessing_num_workers,
+        )
         encoded.count.warn(what="rows", max_length=config.sequence_length)
         return encoded

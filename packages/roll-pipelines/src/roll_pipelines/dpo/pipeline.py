@@ -80,6 +80,7 @@ class DPOPipeline(BasePipeline):
             with self.timed("reference_seconds"):
                 reference = self.reference_scores.of(pairs)
             kl = self.divergence(pairs) if self.objective.needs_kl else 0.0
+            self.turns.give(self.actor_train)
             with self.timed("train_seconds"):
                 trained = self.actor_train.train_step(self.batch(pairs, reference, kl=kl, step=step))
             metrics = reduce_metrics(trained.meta_info["metrics"])
@@ -122,6 +123,7 @@ class DPOPipeline(BasePipeline):
         """Returns log-probability and length of both answers of each pair, one after the other [2P]."""
         size = self.pipeline_config.actor_train.infer_batch_size * self.actor_train.dp_size
         found = []
+        self.turns.give(self.actor_train)
         for start in range(0, len(pairs), size):
             part = collate_pairs(
                 pairs[start : start + size], pad_token_id=pad_id(self.tokenizer), paired=True
@@ -155,6 +157,7 @@ class DPOPipeline(BasePipeline):
             max_length=config.sequence_length,
             policy=arguments.max_length_policy,
             as_chat=arguments.template is not None,
+            workers=arguments.preprocessing_num_workers,
         )
         encoded.count.warn(what="pairs", max_length=config.sequence_length)
         return encoded
@@ -176,6 +179,7 @@ class DPOPipeline(BasePipeline):
             pad_token_id=pad_id(self.tokenizer),
             batch_size=settings.infer_batch_size * (scorer.dp_size if scorer else 1),
             disable_adapter=own,
+            turns=self.turns,
         )
         if scorer is not None and config.cache_reference:
             with self.timed("cache_reference_seconds"):

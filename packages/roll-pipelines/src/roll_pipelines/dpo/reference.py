@@ -11,6 +11,7 @@ from torch import Tensor
 from roll_executor import Cluster
 from roll_pipelines.columns import tensor
 from roll_pipelines.data.pairs import EncodedPair, answer_rows, collate_pairs
+from roll_pipelines.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -24,13 +25,21 @@ class ReferenceScores:
         cluster: the reference; None when the loss needs none, and then all numbers are 0.
         pad_token_id: for batches.
         batch_size: pairs scored at a time.
+        turns: makes room for the cluster on devices that it shares.
         disable_adapter: the cluster is the policy, which is the reference without its adapter.
     """
 
     def __init__(
-        self, cluster: Cluster | None, *, pad_token_id: int, batch_size: int, disable_adapter: bool = False
+        self,
+        cluster: Cluster | None,
+        *,
+        pad_token_id: int,
+        batch_size: int,
+        turns: Turns,
+        disable_adapter: bool = False,
     ) -> None:
         self._cluster, self._pad, self._size = cluster, pad_token_id, batch_size
+        self._turns = turns
         self._disable_adapter = disable_adapter
         self._cached: dict[EncodedPair, Tensor] = {}
 
@@ -68,6 +77,7 @@ class ReferenceScores:
         """Returns the log-probabilities [P, 2] of pairs, scored now."""
         assert self._cluster is not None, "only a loss that needs a reference asks for scores"
         found = []
+        self._turns.give(self._cluster)
         for start in range(0, len(pairs), self._size):
             part = pairs[start : start + self._size]
             answers = answer_rows(collate_pairs(part, pad_token_id=self._pad, paired=True))

@@ -81,6 +81,7 @@ class RLVRPipeline(BasePipeline):
                     advantage_clip=config.advantage_clip,
                 )
                 TRAIN.validate(rows)
+                self.turns.give(self.actor_train)
                 with self.timed("train"):
                     learnt = self.actor_train.train_step(rows)
                 metrics = reduce_metrics(learnt.meta_info["metrics"])
@@ -119,6 +120,7 @@ class RLVRPipeline(BasePipeline):
             "max_new_tokens": config.response_length
         }
         prompts.meta_info["generation_config"] = wanted | {"num_return_sequences": count} | changes
+        self.turns.give(self.actor_infer)
         with self.timed("generate"):
             answers = self.actor_infer.generate(prompts)
         rows = training_rows(prompts, answers, group_size=count, pad_token_id=pad_id(self.tokenizer))
@@ -131,6 +133,7 @@ class RLVRPipeline(BasePipeline):
         Args:
             rows: training rows; they get `old_log_probs` and `ref_log_probs`.
         """
+        self.turns.give(self.actor_train, *([self.reference] if self.reference else []))
         pending = self.reference.compute_log_probs(rows, blocking=False) if self.reference else None
         scored = {"old_log_probs": tensor(self.actor_train.compute_log_probs(rows), "log_probs")}
         if pending is not None:
