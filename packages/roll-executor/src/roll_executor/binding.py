@@ -22,6 +22,8 @@ class Bound:
     signature: inspect.Signature
     kind: Kind
     doc: str
+    takes: range
+    """How many arguments by position make a call that needs no closer look: there are no others to give."""
 
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, cluster: str) -> None:
         """Raise when a call does not fit the signature, before anything is sent.
@@ -29,6 +31,8 @@ class Bound:
         Raises:
             BindingError: naming the method and its signature.
         """
+        if not kwargs and len(args) in self.takes:
+            return
         try:
             self.signature.bind(None, *args, **kwargs)
         except TypeError as error:
@@ -61,11 +65,28 @@ def bind(cls: type, *, taken: frozenset[str]) -> dict[str, Bound]:
                 f"{name!r} has the parameter {reserved[0]!r}, which every call of a Cluster takes; rename it"
             )
         bound[name] = Bound(
-            name=name, route=route, signature=signature, kind=_kind(method), doc=inspect.getdoc(method) or ""
+            name=name,
+            route=route,
+            signature=signature,
+            kind=_kind(method),
+            doc=inspect.getdoc(method) or "",
+            takes=_takes(signature),
         )
     if problems:
         raise BindingError(f"{cls.__qualname__} cannot be bound to a Cluster: " + "; ".join(problems))
     return bound
+
+
+def _takes(signature: inspect.Signature) -> range:
+    """Return how many arguments by position, without the worker, a call may have that names none."""
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    own = list(signature.parameters.values())[1:]
+    by_position = [parameter for parameter in own if parameter.kind in plain]
+    needed = sum(parameter.default is parameter.empty for parameter in by_position)
+    others = [parameter for parameter in own if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    if any(parameter.default is parameter.empty for parameter in others):
+        return range(0)
+    return range(needed, len(by_position) + 1)
 
 
 def _kind(method: object) -> Kind:

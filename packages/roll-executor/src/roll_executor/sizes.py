@@ -16,6 +16,8 @@ def size_of(value: object, *, depth: int = DEPTH) -> int:
         >>> size_of({"text": "abc", "flags": [True, False]})
         19
     """
+    if value is None:
+        return 0
     told = getattr(value, "nbytes", None)
     if isinstance(told, int):
         return told

@@ -25,20 +25,22 @@ class CallSpan:
         self._span: Any = None  # Any: OpenTelemetry may not be installed
         if not installed():
             return
-        trace, propagate = _api()
+        trace, propagate, tracer = _api()
         attributes = {"roll.cluster": cluster, "roll.method": method, "roll.ranks": num_ranks}
-        tracer = trace.get_tracer(SCOPE)
         self._span = tracer.start_span(
             f"{cluster}.{method}", kind=trace.SpanKind.CLIENT, attributes=attributes
         )
-        propagate.inject(self.context, context=trace.set_span_in_context(self._span))
+        if (
+            self._span.get_span_context().is_valid
+        ):  # else nobody has set a provider up: there is nothing to tell
+            propagate.inject(self.context, context=trace.set_span_in_context(self._span))
 
     def end(self, *, failed: bool) -> None:
         """End the span."""
         if self._span is None:
             return
         if failed:
-            trace, _ = _api()
+            trace, _, _ = _api()
             self._span.set_status(trace.StatusCode.ERROR)
         self._span.end()
 
@@ -49,8 +51,7 @@ def working(worker: str, method: str, context: Mapping[str, str]) -> Iterator[No
     if not context or not installed():
         yield
         return
-    trace, propagate = _api()
-    tracer = trace.get_tracer(SCOPE)
+    trace, propagate, tracer = _api()
     with tracer.start_as_current_span(
         f"{worker}.{method}",
         context=propagate.extract(context),
@@ -68,5 +69,8 @@ def installed() -> bool:
     return importlib.util.find_spec("opentelemetry.trace") is not None
 
 
-def _api() -> tuple[Any, Any]:  # Any: modules of a library that need not be installed
-    return importlib.import_module("opentelemetry.trace"), importlib.import_module("opentelemetry.propagate")
+@functools.cache
+def _api() -> tuple[Any, Any, Any]:  # Any: modules of a library that need not be installed
+    """Return OpenTelemetry's two modules and our tracer, which follows a provider that is set later."""
+    trace = importlib.import_module("opentelemetry.trace")
+    return trace, importlib.import_module("opentelemetry.propagate"), trace.get_tracer(SCOPE)
