@@ -104,6 +104,17 @@ def test_a_role_without_a_worker_class_says_where_to_set_it(tmp_path: Path) -> N
         pipeline.create_clusters_parallel([("source", "source", None, WorkerConfig())])
 
 
+def test_a_call_fails_after_the_seconds_of_its_role_or_else_of_the_run(tmp_path: Path) -> None:
+    own = WorkerConfig(world_size=1, timeout_s=7.0)
+    with BasePipeline(make(tmp_path, rpc_timeout=90.0, target=own)) as pipeline:
+        clusters = pipeline.create_clusters_parallel(roles(pipeline))
+        assert {key: cluster.worker_config.timeout_s for key, cluster in clusters.items()} == {
+            "source": 90.0,
+            "target": 7.0,
+        }
+        assert pipeline.pipeline_config.source.timeout_s is None, "what the user wrote stays"
+
+
 def test_weights_go_over_when_they_are_due_and_the_slowest_rank_counts(tmp_path: Path) -> None:
     with BasePipeline(make(tmp_path)) as pipeline:
         clusters = pipeline.create_clusters_parallel(roles(pipeline))

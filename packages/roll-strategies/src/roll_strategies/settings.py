@@ -160,15 +160,12 @@ class BatchSettings:
         """Returns the settings found on a worker's configuration; what is missing has its default."""
         training = _read(worker_config, "training_args")
 
-        def tokens(when: str) -> int | None:
-            if not _read(worker_config, f"use_dynamic_batching_in_{when}"):
+        def tokens(switch: str, budget: str) -> int | None:
+            if not _read(worker_config, switch):
                 return None
-            limit = _read(worker_config, f"max_tokens_per_microbatch_in_{when}")
+            limit = _read(worker_config, budget)
             if not isinstance(limit, int) or limit < 1:
-                raise StrategyConfigError(
-                    f"use_dynamic_batching_in_{when} needs max_tokens_per_microbatch_in_{when} >= 1, got "
-                    f"{limit!r}"
-                )
+                raise StrategyConfigError(f"{switch} needs {budget} >= 1, got {limit!r}")
             return limit
 
         rows = _read(training, "per_device_train_batch_size")
@@ -176,8 +173,8 @@ class BatchSettings:
         return cls(
             train_rows=_positive(rows, "training_args.per_device_train_batch_size", 1),
             infer_rows=_positive(infer_rows, "infer_batch_size", 8),
-            train_tokens=tokens("train"),
-            infer_tokens=tokens("infer"),
+            train_tokens=tokens("use_dynamic_batching_in_train", "max_tokens_per_microbatch_in_train"),
+            infer_tokens=tokens("use_dynamic_batching_in_infer", "max_tokens_per_microbatch_in_infer"),
             packing=bool(_read(worker_config, "use_sequence_packing")),
         )
 

@@ -89,7 +89,7 @@ class BaseConfig:
     system_envs: dict[str, str] = field(default_factory=dict)
     """Environment variables of every worker; those of a role win."""
     rpc_timeout: float = 3600.0
-    """Seconds after which a call to a role is given up."""
+    """Seconds after which a call to a role fails, unless the role has a `timeout_s` of its own."""
     prompt_length: int | None = None
     """Most tokens of a prompt."""
     response_length: int | None = None
