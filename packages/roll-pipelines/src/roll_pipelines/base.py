@@ -182,8 +182,6 @@ class BasePipeline:
         if worker_cls is None:
             raise ValueError(f"role {key!r} has no worker class; set {key}.worker_cls in the configuration")
         told = copy.copy(worker_config)
-        if told.timeout_s is None:
-            told.timeout_s = self.pipeline_config.rpc_timeout
         told.system_envs = {**self.telemetry.environment(), **worker_config.system_envs}
         return Cluster(
             name=name or key,

@@ -16,7 +16,7 @@ from roll_pipelines.rlvr import RLVRConfig
 from roll_pipelines.sft import SFTConfig
 
 PACKAGES = ("roll_pipelines", "roll_executor", "roll_strategies", "roll_resources")
-DECLARING = ("base_config.py", "arguments.py", "reference_names.py", "other_names.py", "worker_config.py")
+DECLARING = ("reference_names.py", "other_names.py")
 """Files of `roll_pipelines` that say a name without reading what it holds."""
 UNREAD = {"variables"}
 """Read by `${variables.x}` in the YAML alone, as its docstring says."""
