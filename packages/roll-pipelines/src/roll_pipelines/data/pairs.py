@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from roll_pipelines.data.lengths import LengthCount, LengthPolicy, fit
 from roll_pipelines.data.messages import Message, chat_ids, messages_of
+from roll_pipelines.data.processes import in_processes
 from roll_pipelines.data.sources import DataError, SourceRow
 from roll_protocol import DataProto
 
@@ -107,6 +109,7 @@ def encode_pairs(
     max_length: int,
     policy: LengthPolicy,
     as_chat: bool = False,
+    workers: int = 1,
 ) -> EncodedPairs:
     """Returns pairs as token ids, no prompt with an answer longer than `max_length`.
 
@@ -116,14 +119,15 @@ def encode_pairs(
         max_length: most tokens of a prompt and one of its answers.
         policy: what happens to longer ones; see `fit`.
         as_chat: a text is a message, of the user in a prompt and of the assistant in an answer.
+        workers: processes that encode.
 
     Raises:
         ValueError: nothing is left.
     """
     kept: list[EncodedPair] = []
     count = LengthCount()
-    for pair in pairs:
-        prompt, answers = _ids(pair, tokenizer, as_chat=as_chat)
+    encode = partial(_ids, tokenizer=tokenizer, as_chat=as_chat)
+    for prompt, answers in in_processes(encode, pairs, workers=workers):
         fitted = fit(prompt, answers, max_length=max_length, policy=policy, count=count)
         if fitted is not None:
             kept.append(EncodedPair(fitted.prompt_ids, *fitted.answers))

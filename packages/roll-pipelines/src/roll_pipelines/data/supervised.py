@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from roll_pipelines.data.lengths import LengthCount, LengthPolicy, fit
 from roll_pipelines.data.messages import Message, conversation
+from roll_pipelines.data.processes import in_processes
 from roll_protocol import DataProto
 
 IGNORE_INDEX = -100
@@ -54,6 +56,7 @@ def encode_rows(
     *,
     max_length: int,
     policy: LengthPolicy = "truncate_right",
+    workers: int = 1,
 ) -> EncodedRows:
     """Returns rows as token ids, none longer than `max_length`.
 
@@ -62,15 +65,16 @@ def encode_rows(
         tokenizer: its end token is put after every answer.
         max_length: most tokens of prompt and answer together.
         policy: what happens to longer ones; see `fit`.
+        workers: processes that encode.
 
     Raises:
         ValueError: nothing is left.
     """
     kept: list[EncodedRow] = []
     total = LengthCount()
-    for row in rows:
+    for row in in_processes(partial(encode_row, tokenizer=tokenizer), rows, workers=workers):
         count = LengthCount()
-        shortened = _fitted(encode_row(row, tokenizer), max_length=max_length, policy=policy, count=count)
+        shortened = _fitted(row, max_length=max_length, policy=policy, count=count)
         if shortened is not None and shortened.learns():
             kept.append(shortened)
             total += count

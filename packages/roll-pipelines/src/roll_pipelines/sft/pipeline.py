@@ -98,8 +98,14 @@ class SFTPipeline(BasePipeline):
         """
         config = self.pipeline_config
         assert config.sequence_length is not None, "a rule of the configuration demands it"
-        policy = config.sft_train.data_args.max_length_policy
-        encoded = encode_rows(rows, self.tokenizer, max_length=config.sequence_length, policy=policy)
+        arguments = config.sft_train.data_args
+        encoded = encode_rows(
+            rows,
+            self.tokenizer,
+            max_length=config.sequence_length,
+            policy=arguments.max_length_policy,
+            workers=arguments.preprocessing_num_workers,
+        )
         encoded.count.warn(what="rows", max_length=config.sequence_length)
         return encoded
 
