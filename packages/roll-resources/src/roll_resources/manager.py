@@ -45,6 +45,10 @@ class Backend(Protocol):
         """Run a function once on each node."""
         ...
 
+    def ended_daemons(self) -> list[str]:
+        """Return the runtime's own processes that have ended."""
+        ...
+
     def close(self) -> None:
         """Give everything back; doing it twice does nothing."""
         ...
@@ -192,6 +196,12 @@ class ResourceManager:
         """
         self.start()
         return [function(*args)] if self._backend is None else self._backend.run_on_nodes(function, *args)
+
+    def ended_daemons(self) -> list[str]:
+        """Return the processes of a Ray that was started here that have ended, such as its raylet: no call
+        comes back then."""
+        backend = self._backend
+        return backend.ended_daemons() if backend is not None else []
 
     def close(self) -> None:
         """Give back what was reserved, and stop Ray if this manager started it; twice does nothing.

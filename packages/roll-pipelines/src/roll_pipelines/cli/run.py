@@ -1,6 +1,7 @@
 """`roll run`: from a YAML to a finished run directory, or to one message that says what went wrong."""
 
 import json
+import os
 import signal
 import sys
 import traceback
@@ -18,6 +19,7 @@ from roll_pipelines.config.load import Loaded, check_startable, load_config
 from roll_pipelines.config.problems import ConfigError
 from roll_pipelines.report import NoRunError, write_report
 from roll_pipelines.run_directory import CONFIG_FILE
+from roll_pipelines.runtime_watch import RuntimeEndedError
 
 LAUNCH_FILE = "launch.json"
 """Where a run directory keeps the folders of the user's own modules."""
@@ -73,7 +75,7 @@ def launch(loaded: Loaded) -> ExitCode:
     tell(f"roll: {loaded.pipeline_cls.__name__} from {loaded.path}, run directory {run_dir}")
     # In hand before __init__ runs, so that a constructor that fails half-way can be closed.
     pipeline: Any = object.__new__(loaded.pipeline_cls)  # Any: the user's own class
-    code = ExitCode.DONE
+    code, runtime_ended = ExitCode.DONE, False
     with _signals() as terminate:
         try:
             try:
@@ -91,10 +93,12 @@ def launch(loaded: Loaded) -> ExitCode:
         except ConfigError as refused:
             return refuse(refused)
         except Exception as failed:  # noqa: BLE001  # the one place that turns a failure into a message
-            code = _code_of(failed)
+            code, runtime_ended = _code_of(failed), isinstance(failed, RuntimeEndedError)
             if code is ExitCode.FAILED:
                 tell(_explain(failed, run_dir))
     _finish(pipeline, run_dir, code)
+    if runtime_ended:
+        os._exit(code)  # what Ray does at exit waits for what is gone, or starts it anew
     return code
 
 
@@ -127,7 +131,7 @@ def _signals() -> Iterator[Callable[[int, FrameType | None], None]]:
 def _code_of(ended_by: BaseException) -> ExitCode:
     """A signal that arrives inside compiled code comes out as the cause of another error."""
     error: BaseException | None = ended_by
-    while error is not None:
+    while error is not None and not isinstance(error, RuntimeEndedError):  # its context is how it was told
         if isinstance(error, KeyboardInterrupt):
             return ExitCode.INTERRUPTED
         if isinstance(error, Terminated):

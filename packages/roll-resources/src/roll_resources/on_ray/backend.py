@@ -12,6 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from roll_resources.errors import ManagerClosedError, ReservationError, ReservationTimeoutError
 from roll_resources.on_ray.connect import connect, disconnect
+from roll_resources.on_ray.daemons import ended_daemons
 from roll_resources.on_ray.groups import PlacementGroups
 from roll_resources.on_ray.nodes import RayNode, choose_nodes, live_nodes
 from roll_resources.on_ray.shipping import shipped
@@ -286,6 +287,10 @@ class RayBackend:
             calls.append(ray.remote(function).options(**options).remote(*args))
         found: list[object] = ray.get(calls)
         return found
+
+    def ended_daemons(self) -> list[str]:
+        """Return those processes of a Ray that was started here that it needs and that have ended."""
+        return ended_daemons()
 
     def close(self) -> None:
         """Remove every placement group and leave Ray; doing it twice does nothing."""

@@ -1,0 +1,59 @@
+"""A run whose runtime has ended: noticed at once, by a thread, and said in the main thread."""
+
+import _thread
+import logging
+import signal
+import threading
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+class RuntimeEndedError(RuntimeError):
+    """A process of the runtime has ended, so that no call of this run comes back."""
+
+
+class RuntimeWatch:
+    """Asks again and again whether the runtime still stands; when it does not, interrupts the main thread.
+
+    Whoever runs in the main thread is interrupted as by Ctrl-C, or as by SIGTERM where Ctrl-C is ignored.
+    """
+
+    def __init__(self, ended: Callable[[], list[str]], *, every_s: float = 0.5) -> None:
+        """Takes whom to ask.
+
+        Args:
+            ended: returns the names of what has ended.
+            every_s: seconds between two questions.
+        """
+        self.ended = ""
+        """What has ended; empty while all stands."""
+        self._ask, self._every_s, self._over = ended, every_s, threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="runtime-watch", daemon=True)
+        self._thread.start()
+
+    def error(self) -> RuntimeEndedError | None:
+        """Returns what to raise when the runtime has ended."""
+        if not self.ended:
+            return None
+        return RuntimeEndedError(
+            f"{self.ended} of Ray has ended: it was killed, the machine ran out of memory, or it crashed; "
+            f"see its log under the session of Ray, /tmp/ray/session_latest/logs"
+        )
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._over.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._every_s):
+            if found := self._ask():
+                self.ended = ", ".join(found)
+                logger.error("%s of Ray has ended; this run cannot go on", self.ended)
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    if callable(signal.getsignal(number)):
+                        _thread.interrupt_main(number)
+                        return
+                return

@@ -1,0 +1,29 @@
+"""A run whose runtime has ended does not wait for it."""
+
+import threading
+
+import pytest
+
+from roll_pipelines.runtime_watch import RuntimeWatch
+
+
+def test_the_main_thread_stops_waiting_when_the_runtime_has_ended() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        watch = RuntimeWatch(lambda: ["raylet (pid 7)"], every_s=0.5)
+        threading.Event().wait(60)
+    watch.close()
+
+    assert str(watch.error()).startswith("raylet (pid 7) of Ray has ended")
+
+
+def test_nothing_is_said_of_a_runtime_that_stands() -> None:
+    asked = threading.Event()
+
+    def ended() -> list[str]:
+        asked.set()
+        return []
+
+    watch = RuntimeWatch(ended, every_s=0.01)
+    assert asked.wait(60)
+    watch.close()
+    assert watch.error() is None
