@@ -8,9 +8,15 @@ from roll_pipelines.runtime_watch import RuntimeWatch
 
 
 def test_the_main_thread_stops_waiting_when_the_runtime_has_ended() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        watch = RuntimeWatch(lambda: ["raylet (pid 7)"], every_s=0.5)
+    ended = threading.Event()
+    watch = RuntimeWatch(lambda: ["raylet (pid 7)"] if ended.is_set() else [], every_s=0.01)
+
+    def wait_in_vain() -> None:
+        ended.set()
         threading.Event().wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        wait_in_vain()
     watch.close()
 
     assert str(watch.error()).startswith("raylet (pid 7) of Ray has ended")
