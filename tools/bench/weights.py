@@ -1,6 +1,6 @@
 """How fast weights travel: an update against a bare `dist.broadcast` of the same bytes, and its memory.
 
-Run it as `python tools/bench/weights.py [--megabytes 256] [--bucket 32] [--targets 1]`.
+Run it as `python tools/bench/weights.py [--megabytes 256] [--bucket 32] [--transport colocated]`. Both sides take turns, so that a busy machine slows both.
 """
 
 import argparse
@@ -15,12 +15,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from roll_strategies import UpdateTarget, WeightSender, named_state
+from roll_strategies import Transport, UpdateTarget, WeightSender, named_state
 from roll_strategies.testing import free_port, run_ranks
-from roll_strategies.weights.collective import BroadcastTransport  # the transport under test
+from roll_strategies.weights.collective import BroadcastTransport  # a transport under test
+from roll_strategies.weights.colocated import ColocatedTransport  # a transport under test
 
 MB = 1024 * 1024
-ROUNDS = 5
+ROUNDS = 8
 
 
 class Pipes:
@@ -34,6 +35,11 @@ class Pipes:
         for pipe in self._pipes:
             pipe.send((method, payload))
         return Replies(self._pipes)
+
+    def finish(self) -> None:
+        """Ends `serve` on every target."""
+        for pipe in self._pipes:
+            pipe.send(None)
 
 
 class Replies:
@@ -77,48 +83,62 @@ def peak_mb() -> float:
 
 
 def measure(
-    rank: int, world_size: int, port: int, megabytes: int, bucket: int, ports: list[int]
+    rank: int,
+    world_size: int,
+    port: int,
+    megabytes: int,
+    bucket: int,
+    ports: list[int],
+    way: str,
 ) -> dict[str, float]:
-    """Times the bare broadcast, then the update; rank 0 sends."""
+    """Times a bare broadcast and an update by turns; rank 0 sends."""
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world_size)
     model = model_of(megabytes)
     total = sum(p.numel() * 4 for p in model.parameters())
     space = torch.zeros(bucket * MB, dtype=torch.uint8)
-    bare = []
-    for _ in range(ROUNDS):
+
+    def broadcast() -> float:
         dist.barrier()
         started = time.perf_counter()
         for start in range(0, total, len(space)):
             dist.broadcast(space[: min(len(space), total - start)], src=0)
         dist.barrier()
-        bare.append(time.perf_counter() - started)
+        return time.perf_counter() - started
+
+    bare = [broadcast()]
     before = peak_mb()
     if rank > 0:
         target = UpdateTarget(model, rank=rank - 1)
-        with Listener(("127.0.0.1", ports[rank - 1])) as listener:
-            serve(target, listener.accept())
+        with Listener(("127.0.0.1", ports[rank - 1])) as listener, listener.accept() as pipe:
+            for _ in range(ROUNDS + 1):
+                serve(target, pipe)
+                broadcast()
         return {"peak_extra_mb": peak_mb() - before}
     pipes = Pipes(ports)
-    transport = BroadcastTransport(pipes, name="bench", addr="127.0.0.1")
+    transport: Transport = pipes
+    if way == "broadcast":
+        transport = BroadcastTransport(pipes, name="bench", addr="127.0.0.1")
+    elif way == "colocated":
+        transport = ColocatedTransport(pipes, device=torch.device("cpu"))
     sender = WeightSender(transport=transport, bucket_bytes=bucket * MB)
     ours = []
     for version in range(ROUNDS + 1):
         started = time.perf_counter()
         sender.send(named_state(model), version=version)
-        if version:  # the first round opens the group
-            ours.append(time.perf_counter() - started)
+        ours.append(time.perf_counter() - started)
+        pipes.finish()
+        bare.append(broadcast())
     extra = peak_mb() - before
-    for pipe in pipes._pipes:
-        pipe.send(None)
-    best_bare, best_ours = min(bare), min(ours)
+    ours, bare = ours[1:], bare[1:]  # the first round opens the group
     return {
         "megabytes": total / MB,
-        "bare_s": best_bare,
-        "update_s": best_ours,
+        "bare_s": min(bare),
+        "update_s": min(ours),
         "update_median_s": statistics.median(ours),
-        "bare_gb_per_s": total / best_bare / 1e9,
-        "update_gb_per_s": total / best_ours / 1e9,
-        "ratio": best_ours / best_bare,
+        "bare_gb_per_s": total / min(bare) / 1e9,
+        "update_gb_per_s": total / min(ours) / 1e9,
+        "ratio": min(ours) / min(bare),
+        "median of ratios": statistics.median(a / b for a, b in zip(ours, bare, strict=False)),
         "peak_extra_mb": extra,
     }
 
@@ -129,9 +149,11 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=256)
     parser.add_argument("--bucket", type=int, default=32, help="MiB")
     parser.add_argument("--targets", type=int, default=1)
+    parser.add_argument("--transport", default="broadcast", choices=("broadcast", "colocated", "messages"))
     args = parser.parse_args()
     ports = [free_port() for _ in range(args.targets)]
-    found = run_ranks(measure, args.targets + 1, args.megabytes, args.bucket, ports, timeout_s=600)
+    settings = (args.megabytes, args.bucket, ports, args.transport)
+    found = run_ranks(measure, args.targets + 1, *settings, timeout_s=600)
     for name, value in found[0].items():
         print(f"{name:20} {value:10.3f}")
     print(f"{'target peak_extra_mb':20} {max(entry['peak_extra_mb'] for entry in found[1:]):10.3f}")

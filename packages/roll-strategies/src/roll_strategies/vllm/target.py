@@ -31,7 +31,7 @@ class EngineReceiver(WeightReceiver):
         self._hand_on = load
         self._held: list[tuple[str, Tensor]] = []
 
-    def put(self, bucket: Bucket, arrived: Callable[[int], Bytes]) -> int:
+    def put(self, bucket: Bucket, arrived: Callable[[int, int], Bytes]) -> int:
         """Checks the parameters of a bucket and hands them on."""
         self._held = []
         try:

@@ -1,7 +1,7 @@
 """A broadcast group of its own for weights, apart from the groups in which engines compute."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # a compil
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from roll_strategies.errors import WeightSyncError
-from roll_strategies.weights.manifest import Bucket, CollectiveGroup
+from roll_strategies.weights.manifest import LARGE_BYTES, Bucket, CollectiveGroup, runs_of
 from roll_strategies.weights.transport import Answer, Transport
 
 PIECE_BYTES = 4 * 1024 * 1024
@@ -19,18 +19,26 @@ PIECE_BYTES = 4 * 1024 * 1024
 
 
 class Arriving:
-    """Bytes of a bucket that may still be travelling."""
+    """Runs of a bucket's bytes that may still be travelling."""
 
-    def __init__(self, space: torch.Tensor, works: Sequence[dist.Work]) -> None:
-        self._space, self._works = space, list(works)
-        self._arrived = 0
+    def __init__(self, runs: Sequence[tuple[int, torch.Tensor, Sequence[dist.Work]]]) -> None:
+        self._runs = list(runs)
+        self._now, self._arrived = 0, 0
 
-    def until(self, end: int) -> torch.Tensor:
-        """Returns all bytes; those before `end` have arrived."""
-        while self._arrived * PIECE_BYTES < end:
-            self._works[self._arrived].wait()
+    def part(self, start: int, stop: int) -> torch.Tensor:
+        """Returns the bytes from `start` to `stop` of the bucket, which have arrived; parts are asked for in
+        order."""
+        while self._now < len(self._runs):
+            first, memory, works = self._runs[self._now]
+            if stop <= first + len(memory):
+                break
+            self._now, self._arrived = self._now + 1, 0
+        else:
+            return torch.empty(0, dtype=torch.uint8)
+        while self._arrived * PIECE_BYTES < stop - first:
+            works[self._arrived].wait()
             self._arrived += 1
-        return self._space
+        return memory[start - first : stop - first]
 
 
 class GroupMember:
@@ -85,16 +93,33 @@ class GroupMember:
         """Returns memory where this member's backend sends from and receives into."""
         return torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
 
-    def broadcast(self, data: torch.Tensor) -> list[dist.Work]:
-        """Starts sending bytes to every other member; they must stay as they are until all works are done."""
-        return self._start(data)
+    @property
+    def device(self) -> torch.device:
+        """Where this member's backend sends from and receives into."""
+        return self._device
 
-    def receive(self, num_bytes: int) -> "Arriving":
-        """Returns the next bytes that the sender broadcasts, on their way; they stay until the next call."""
-        if self._space is None or len(self._space) < num_bytes:
-            self._space = self.space(num_bytes)
-        space = self._space[:num_bytes]
-        return Arriving(space, self._start(space))
+    def broadcast(self, bucket: Bucket) -> list[dist.Work]:
+        """Starts sending a bucket; its bytes must stay as they are until all works are done."""
+        data = bucket.data
+        assert isinstance(data, torch.Tensor)
+        works = []
+        for start, stop in runs_of(bucket.entries):
+            works += self._start(bucket.in_place.get(start, data[start:stop]))
+        return works
+
+    def receive(self, bucket: Bucket, landing: Mapping[int, torch.Tensor]) -> "Arriving":
+        """Returns the bucket that the sender broadcasts, on its way; it stays until the next call.
+
+        Args:
+            bucket: what it holds.
+            landing: memory of runs that are received where they belong, by their start.
+        """
+        runs = runs_of(bucket.entries)
+        needed = max((stop for start, stop in runs if start not in landing), default=0)
+        if self._space is None or len(self._space) < needed:
+            self._space = self.space(needed)
+        places = [(start, landing.get(start, self._space[start:stop])) for start, stop in runs]
+        return Arriving([(start, memory, self._start(memory)) for start, memory in places])
 
     def _start(self, data: torch.Tensor) -> list[dist.Work]:
         """Starts one broadcast per piece, so that the first ones can be used while the last are
@@ -169,11 +194,16 @@ class BroadcastTransport:
         if method == "begin_update":
             return _Opening(self, self._control.send(method, payload))
         if isinstance(payload, Bucket):
-            data = payload.data
-            assert isinstance(data, torch.Tensor)
-            answer = self._control.send(method, replace(payload, data=None, group=self._name))
-            return _Broadcasting(self, answer, self._opened().broadcast(data), data)
+            message = replace(payload, data=None, in_place={}, group=self._name)
+            answer = self._control.send(method, message)
+            return _Broadcasting(self, answer, self._opened().broadcast(payload), payload)
         return self._control.send(method, payload)
+
+    def takes(self, whole: torch.Tensor, dtype: torch.dtype) -> bool:
+        """Returns whether a parameter is sent from where it lies: a large one that is as on the wire."""
+        large = whole.numel() * whole.element_size() >= LARGE_BYTES
+        here = whole.device == self._opened().device
+        return large and here and whole.dtype == dtype and whole.is_contiguous()
 
     def space(self, num_bytes: int) -> torch.Tensor:
         """Returns memory for a bucket, where the group sends from."""

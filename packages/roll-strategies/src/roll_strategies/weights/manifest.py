@@ -1,9 +1,10 @@
 """What travels in a weight update: the manifest, the buckets, and the receipt."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 ALIGNMENT = 16
 """Every parameter starts at a multiple of this many bytes inside a bucket."""
@@ -91,10 +92,35 @@ class Bucket:
     data: object = None
     """The bytes: a NumPy uint8 array, or a uint8 tensor where the sender packed them; None when something
     else brings them."""
+    in_place: Mapping[int, Tensor] = field(default_factory=dict)
+    """Bytes that the sender has not packed, by where they would start."""
     group: str | None = None
     """Name of the collective group that brings the bytes."""
     shared: SharedSpace | None = None
     """Memory of the sender that this machine's processes can open, which holds the bytes."""
+
+
+LARGE_BYTES = 1024 * 1024
+"""A parameter of at least so many bytes travels on its own in a collective, from where it lies to where it
+belongs."""
+
+
+def runs_of(entries: Sequence[BucketEntry]) -> list[tuple[int, int]]:
+    """Returns the runs of bytes, from first to past the last, in which a collective sends a bucket.
+
+    Args:
+        entries: of the bucket; each large one is a run of its own, small neighbours are one together.
+    """
+    runs: list[tuple[int, int]] = []
+    alone = True
+    for entry in entries:
+        large, end = entry.num_bytes >= LARGE_BYTES, entry.start + entry.num_bytes
+        if large or alone:
+            runs.append((entry.start, end))
+        else:
+            runs[-1] = (runs[-1][0], end)
+        alone = large
+    return [(start, stop) for start, stop in runs if stop > start]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,15 @@ from torch.distributed.tensor import DTensor
 from roll_strategies.errors import StaleWeights, WeightSyncError
 from roll_strategies.memory import Bytes, bytes_of, tensor_over
 from roll_strategies.weights.digest import combined, digest_of
-from roll_strategies.weights.manifest import Bucket, Manifest, ParameterSpec, UpdateReceipt, dtype_of
+from roll_strategies.weights.manifest import (
+    LARGE_BYTES,
+    Bucket,
+    BucketEntry,
+    Manifest,
+    ParameterSpec,
+    UpdateReceipt,
+    dtype_of,
+)
 from roll_strategies.weights.shards import copy_part
 
 logger = logging.getLogger(__name__)
@@ -52,12 +60,35 @@ class WeightReceiver:
         self._digests, self._num_bytes = {}, 0
         return manifest.version
 
-    def put(self, bucket: Bucket, arrived: Callable[[int], Bytes]) -> int:
+    def landing(self, bucket: Bucket, device: torch.device) -> dict[int, Tensor]:
+        """Returns, by start in the bucket, the memory of large parameters that can be received where they
+        belong; the model counts as changed from now on.
+
+        Args:
+            bucket: what it holds.
+            device: where bytes can be received.
+
+        Raises:
+            WeightSyncError: see `put`.
+        """
+        self._open(bucket.version, "update_parameter_in_bucket")
+        found = {}
+        for entry in bucket.entries:
+            spec = self._expected(bucket, entry)
+            home = self._named.get(spec.name)
+            if home is None or entry.num_bytes < LARGE_BYTES:
+                continue
+            if home.device == device and _is_plain(home, spec):
+                found[entry.start] = home.detach().view(-1).view(torch.uint8)
+        self._touched = self._touched or bool(found)
+        return found
+
+    def put(self, bucket: Bucket, arrived: Callable[[int, int], Bytes]) -> int:
         """Copies the parameters of a bucket into the model.
 
         Args:
             bucket: what it holds.
-            arrived: returns the bucket's bytes once those before a given end are there.
+            arrived: returns a part of the bucket, from a first byte to past a last one, once it is there.
 
         Raises:
             WeightSyncError: no such update is open, or a parameter is unknown, came twice, or arrived
@@ -65,12 +96,8 @@ class WeightReceiver:
         """
         self._open(bucket.version, "update_parameter_in_bucket")
         for entry in bucket.entries:
-            spec = self._specs.get(entry.name)
-            if spec is None or entry.name in self._digests:
-                why = "was not announced" if spec is None else "came twice"
-                raise WeightSyncError(f"{self._where(bucket.version)}: parameter {entry.name!r} {why}")
-            end = entry.start + entry.num_bytes
-            part = arrived(end)[entry.start : end]
+            spec = self._expected(bucket, entry)
+            part = arrived(entry.start, entry.start + entry.num_bytes)
             found = digest_of(part, mode=self._mode) if len(part) == spec.num_bytes else None
             if found != entry.digest:
                 raise WeightSyncError(
@@ -124,6 +151,13 @@ class WeightReceiver:
                 f"rank {self._rank} holds mixed weights: {self.broken}; run a whole model_update first"
             )
 
+    def _expected(self, bucket: Bucket, entry: BucketEntry) -> ParameterSpec:
+        spec = self._specs.get(entry.name)
+        if spec is None or entry.name in self._digests:
+            why = "was not announced" if spec is None else "came twice"
+            raise WeightSyncError(f"{self._where(bucket.version)}: parameter {entry.name!r} {why}")
+        return spec
+
     def _open(self, version: int, phase: str) -> None:
         if self._manifest is None or self._manifest.version != version:
             now = "none" if self._manifest is None else str(self._manifest.version)
@@ -173,16 +207,24 @@ class WeightReceiver:
             if home is None or id(home) in done:
                 continue
             done.add(id(home))
-            copy_into(home, part, spec)
-            if not isinstance(home, DTensor) and home.dtype == dtype_of(spec.dtype):
+            if copy_into(home, part, spec) and _is_plain(home, spec):
                 digest = digest_of(bytes_of(home), mode=self._mode)
         return digest
 
 
-def copy_into(home: Tensor, part: Bytes, spec: ParameterSpec) -> None:
-    """Copies wire bytes into a tensor, sharded or not, converting the dtype where it differs."""
-    dtype = dtype_of(spec.dtype)
-    with torch.no_grad():
-        run = part if isinstance(part, Tensor) else tensor_over(part)
-        full = run.view(dtype).view(spec.shape)
-        copy_part(home, full)
+def _is_plain(home: Tensor, spec: ParameterSpec) -> bool:
+    """Returns whether a tensor holds exactly the bytes on the wire."""
+    return not isinstance(home, DTensor) and home.dtype == dtype_of(spec.dtype) and home.is_contiguous()
+
+
+def copy_into(home: Tensor, part: Bytes, spec: ParameterSpec) -> bool:
+    """Copies wire bytes into a tensor, sharded or not, converting the dtype where it differs.
+
+    Returns:
+        False when they are there already, because they were received in place.
+    """
+    run = part if isinstance(part, Tensor) else tensor_over(part)
+    if not isinstance(home, DTensor) and len(run) and run.data_ptr() == home.data_ptr():
+        return False
+    copy_part(home, run.view(dtype_of(spec.dtype)).view(spec.shape))
+    return True

@@ -18,7 +18,7 @@ from roll_strategies.weights.manifest import (
     dtype_of,
 )
 from roll_strategies.weights.plan import Gathered, UpdatePlan, manifest_of, plan_update
-from roll_strategies.weights.transport import Answer, OwnSpace, Transport
+from roll_strategies.weights.transport import Answer, OwnSpace, SendsInPlace, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +109,7 @@ class _Update:
         self._pending: tuple[str, Answer] | None = None
         self._digests: dict[str, int] = {}
         self._entries: list[BucketEntry] = []
+        self._in_place: dict[int, Tensor] = {}
         self._spaces: list[Tensor | None] = [None, None]
         self.problem: str | None = None
         self.cause: Exception | None = None
@@ -123,8 +124,12 @@ class _Update:
         """Copies one parameter into its bucket, converting it to the dtype on the wire."""
         if self._transport is None or self.problem is not None:
             return
-        part = self._space(index)[start : start + spec.num_bytes]
-        part.view(dtype_of(spec.dtype)).view(spec.shape).copy_(whole)
+        wire = dtype_of(spec.dtype)
+        if isinstance(self._transport, SendsInPlace) and self._transport.takes(whole, wire):
+            part = self._in_place[start] = whole.view(-1).view(torch.uint8)
+        else:
+            part = self._space(index)[start : start + spec.num_bytes]
+            part.view(wire).view(spec.shape).copy_(whole)
         digest = digest_of(part, mode=self._mode)
         self._digests[spec.name] = digest
         self._entries.append(
@@ -143,9 +148,10 @@ class _Update:
             entries=tuple(self._entries),
             num_bytes=len(data),
             data=data if isinstance(self._transport, OwnSpace) else data.numpy(),
+            in_place=self._in_place,
         )
         first = self._entries[0].name
-        self._entries = []
+        self._entries, self._in_place = [], {}
         self._step("update_parameter_in_bucket", message, f"put of bucket {index} ({first!r} and on)")
 
     def _space(self, index: int) -> Tensor:

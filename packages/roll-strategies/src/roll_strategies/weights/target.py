@@ -56,10 +56,11 @@ class UpdateTarget:
             member = self._groups.get(bucket.group)
             if member is None:
                 raise WeightSyncError(f"target rank {self._rank} never joined the group {bucket.group!r}")
-            return self._receiver.put(bucket, member.receive(bucket.num_bytes).until)
+            landing = self._receiver.landing(bucket, member.device)
+            return self._receiver.put(bucket, member.receive(bucket, landing).part)
         data = self._shared(bucket.shared) if bucket.shared is not None else bucket.data
         assert isinstance(data, np.ndarray | Tensor)
-        return self._receiver.put(bucket, lambda end: data)
+        return self._receiver.put(bucket, lambda start, stop: data[start:stop])
 
     def _shared(self, shared: SharedSpace) -> Tensor:
         space = self._spaces.get(shared.key)

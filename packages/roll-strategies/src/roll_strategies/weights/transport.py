@@ -2,6 +2,7 @@
 
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 
@@ -27,4 +28,13 @@ class OwnSpace(Protocol):
 
     def space(self, num_bytes: int) -> Tensor:
         """Returns memory for a bucket: uint8, one dimension."""
+        ...
+
+
+@runtime_checkable
+class SendsInPlace(OwnSpace, Protocol):
+    """A transport that can send large parameters from where they are, without packing them."""
+
+    def takes(self, whole: Tensor, dtype: torch.dtype) -> bool:
+        """Returns whether the bytes of this tensor, in this dtype on the wire, can be sent as they lie."""
         ...
