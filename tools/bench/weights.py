@@ -1,6 +1,8 @@
 """How fast weights travel: an update against a bare `dist.broadcast` of the same bytes, and its memory.
 
-Run it as `python tools/bench/weights.py [--megabytes 256] [--bucket 32] [--transport colocated]`. Both sides take turns, so that a busy machine slows both.
+Run it as `python tools/bench/weights.py [--megabytes 256] [--bucket 32] [--transport colocated]`.
+
+Both sides take turns, so that a busy machine slows both.
 """
 
 import argparse
