@@ -108,3 +108,10 @@ def test_several_broken_rules_are_named_at_once() -> None:
     message = refused(replace(valid(), ppo_epochs=0, rollout_batch_size=0))
     assert "ppo_epochs" in message
     assert "rollout_batch_size" in message
+
+
+def test_roles_that_the_settings_leave_out_are_not_started() -> None:
+    config = valid()
+    assert set(config.started_roles()) == {"actor_train", "actor_infer", "reward"}
+    config = replace(config, kl_loss_coef=0.1, warm_up=WarmUpConfig(steps=2))
+    assert set(config.started_roles()) == set(config.roles())

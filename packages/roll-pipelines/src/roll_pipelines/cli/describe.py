@@ -65,7 +65,7 @@ def _summary(loaded: Loaded) -> str:
     lines += [f"steps          {config.max_steps}, {every} at the end, seed {config.seed}"]
     lines += [f"run directory  {config.run_dir}", "", "roles"]
     rows = [("role", "workers", "strategy", "model", "worker class")]
-    for path, role in config.roles().items():
+    for path, role in config.started_roles().items():
         worker = (
             role.worker_cls if isinstance(role.worker_cls, str) else getattr(role.worker_cls, "__name__", "-")
         )

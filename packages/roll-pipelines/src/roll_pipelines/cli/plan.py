@@ -85,7 +85,7 @@ def plan_of(config: BaseConfig, *, name: str = "configuration") -> Plan:
     """
     pool = DevicePool.uniform(nodes=config.num_nodes, gpus_per_node=devices_of(config))
     try:
-        return plan([role.role_request(path=path) for path, role in config.roles().items()], pool)
+        return plan([role.role_request(path=path) for path, role in config.started_roles().items()], pool)
     except PlanError as refused:
         problems = [
             Problem(path="", rule=text) for text in getattr(refused, "problems", ()) or [str(refused)]

@@ -129,6 +129,16 @@ class BaseConfig:
         """
         return dict(_roles(self))
 
+    def idle_roles(self) -> set[str]:
+        """Returns the paths of the roles that a run with these settings does not start; none unless a
+        subclass knows some."""
+        return set()
+
+    def started_roles(self) -> dict[str, WorkerConfig]:
+        """Returns the roles that a run starts, by their paths."""
+        idle = self.idle_roles()
+        return {path: role for path, role in self.roles().items() if path not in idle}
+
     def problems(self) -> Iterator[Problem]:
         """Yields what is wrong beyond the types of the fields; subclasses add their own rules.
 

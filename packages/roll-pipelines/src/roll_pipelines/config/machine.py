@@ -52,7 +52,7 @@ def devices_of(config: BaseConfig) -> int:
     """Returns the devices of each node: as configured, else this machine's when a role asks for any."""
     if config.num_gpus_per_node is not None:
         return config.num_gpus_per_node
-    return count_devices() if any(role.device_ids() for role in config.roles().values()) else 0
+    return count_devices() if any(role.device_ids() for role in config.started_roles().values()) else 0
 
 
 def missing_hardware(config: BaseConfig, *, ray_address: str | None) -> Iterator[Problem]:

@@ -69,6 +69,10 @@ class DistillConfig(BaseConfig):
         if self.warm_up.worker_cls is None:
             self.warm_up.worker_cls = "roll_pipelines.workers.SFTWorker"
 
+    def idle_roles(self) -> set[str]:
+        """Returns the warm-up where it has no steps."""
+        return {"warm_up"} if self.warm_up.steps == 0 else set()
+
     def options(self) -> DistillOptions:
         """Returns the numbers of the divergence."""
         return DistillOptions(

@@ -69,6 +69,12 @@ class DPOConfig(BaseConfig):
         """Returns whether the policy, without its adapter, is the reference."""
         return self.reference_engine() is None and self.actor_train.model_args.lora_rank > 0
 
+    def idle_roles(self) -> set[str]:
+        """Returns the reference where the loss needs none, or the policy is its own."""
+        known = self.loss in preference_losses()
+        needed = not known or self.objective().needs_reference
+        return set() if needed and not self.own_reference() else {"reference"}
+
     def objective(self) -> PreferenceLoss:
         """Returns the loss of the registry that `loss` names."""
         return preference_loss(self.loss)

@@ -164,12 +164,9 @@ class DPOPipeline(BasePipeline):
 
     def start_policy(self) -> None:
         """Starts policy and reference; a cached reference role is closed once it has scored every pair."""
-        config, needed = self.pipeline_config, self.objective.needs_reference
-        own = needed and config.own_reference()
-        roles = {"actor_train": config.actor_train}
-        if needed and not own:
-            roles["reference"] = config.reference
-        clusters = self.start_roles(roles)
+        config = self.pipeline_config
+        own = self.objective.needs_reference and config.own_reference()
+        clusters = self.start_roles(config.started_roles())
         self.actor_train, reference = clusters["actor_train"], clusters.get("reference")
         self.set_checkpoint_clusters(self.actor_train)
         role, scorer = ("actor_train", self.actor_train) if own else ("reference", reference)

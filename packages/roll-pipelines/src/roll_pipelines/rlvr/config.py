@@ -151,12 +151,14 @@ class RLVRConfig(BaseConfig):
             self.reference.strategy_args.strategy_name is None and self.actor_train.model_args.lora_rank > 0
         )
 
+    def idle_roles(self) -> set[str]:
+        """Returns the roles that are not needed: a warm-up without steps, a reference without a KL loss."""
+        idle = {"warm_up"} if self.warm_up.steps == 0 else set()
+        return idle | ({"reference"} if not self.kl_loss_coef or self.own_reference() else set())
+
     def _roles_problems(self) -> Iterator[Problem]:
-        held = bool(self.kl_loss_coef) and not self.own_reference()
-        needed = {"actor_train": True, "actor_infer": True, "reference": held}
-        needed["warm_up"] = self.warm_up.steps > 0
-        for path, role in self.roles().items():
-            if needed.get(path) and role.strategy_args.strategy_name is None:
+        for path, role in self.started_roles().items():
+            if path != "reward" and role.strategy_args.strategy_name is None:
                 where = f"{path}.strategy_args.strategy_name"
                 yield Problem(path=where, rule="must name an engine for this role", value=None)
         if self.actor_infer.model_update_frequency != 1:

@@ -45,13 +45,8 @@ class RLVRPipeline(BasePipeline):
         self.held_out = held_out_problems(config.task, seed=config.seed)
         self.prepare_model()
         self.stream = self.problem_stream(config.seed, position=int(str(self.state.kv.get("position", 0))))
-        roles = {
-            "actor_train": config.actor_train,
-            "actor_infer": config.actor_infer,
-            "reward": config.reward,
-        }
-        if config.kl_loss_coef and not config.own_reference():
-            roles["reference"] = config.reference
+        roles = config.started_roles()
+        roles.pop("warm_up", None)  # it has come and gone
         clusters = self.start_roles(roles)
         self.actor_train, self.actor_infer = clusters["actor_train"], clusters["actor_infer"]
         self.reward, self.reference = clusters["reward"], clusters.get("reference")
