@@ -1,5 +1,6 @@
 """Rows from files and data sets, and what is said about bad ones."""
 
+import csv
 import json
 import pickle
 from pathlib import Path
@@ -66,6 +67,17 @@ def test_any_loader_of_datasets_can_be_named_with_its_options(
     assert values(name) == [{"text": "one"}, {"text": "two"}]
 
 
+def test_what_a_loader_of_datasets_cannot_read_and_streams_are_refused(tmp_path: Path) -> None:
+    broken, file = tmp_path / "rows.json", tmp_path / "rows.txt"
+    broken.write_text('{"a": ', encoding="utf-8")
+    file.write_text("one\n", encoding="utf-8")
+    cache = f"cache_dir={tmp_path / 'cache'}"
+    with pytest.raises(DataError, match=r"datasets\.load_dataset refuses it"):
+        read_source(f"datasets:json?data_files={broken}&{cache}")
+    with pytest.raises(DataError, match="is a stream"):
+        read_source(f"datasets:text?data_files={file}&streaming=true&{cache}")
+
+
 def test_a_data_set_with_several_splits_asks_for_one(tmp_path: Path) -> None:
     import datasets
 
@@ -91,6 +103,45 @@ def test_a_list_that_breaks_off_is_named_at_its_line(tmp_path: Path) -> None:
     file.write_text('[\n{"a": 1},\n{"a"\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"rows\.json:4: is no JSON"):
         read_source(str(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "why"),
+    [
+        ('{"a": 1}', 1, "a list of rows must begin with a bracket; for one row a line use .jsonl"),
+        ('[{"a": 1}\n{"a": 2}]', 2, "a comma or the end of the list must follow a row"),
+        ('[{"a": 1},\n\n]', 3, "Expecting value"),
+        ('[{"a": 1}]\n[]', 2, "nothing may follow the list"),
+    ],
+)
+def test_a_list_that_is_not_written_as_json_is_named_at_its_line(
+    tmp_path: Path, text: str, line: int, why: str
+) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError) as refused:
+        read_source(str(file))
+    assert str(refused.value) == f"{file}:{line}: is no JSON: {why}"
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.csv"])
+def test_a_byte_order_mark_is_no_part_of_the_rows_and_other_encodings_are_named(
+    tmp_path: Path, name: str
+) -> None:
+    texts = {".jsonl": '{"a": "é"}', ".json": '[{"a": "é"}]', ".csv": "a\né\n"}
+    file = tmp_path / name
+    file.write_text(texts[file.suffix], encoding="utf-8-sig")
+    assert values(file) == [{"a": "é"}]
+    file.write_text(texts[file.suffix], encoding="latin-1")
+    with pytest.raises(DataError, match=r"is not UTF-8 at byte \d+; convert it"):
+        read_source(str(file))
+
+
+def test_a_csv_cell_may_hold_a_whole_document(tmp_path: Path) -> None:
+    file, before = tmp_path / "rows.csv", csv.field_size_limit()
+    file.write_text(f"a\n{'x' * (before + 1)}\n", encoding="utf-8")
+    assert values(file) == [{"a": "x" * (before + 1)}]
+    assert csv.field_size_limit() == before
 
 
 def test_a_csv_row_with_too_many_or_too_few_cells_is_named(tmp_path: Path) -> None:

@@ -154,3 +154,12 @@ def test_a_norm_of_none_or_zero_clips_nothing(tmp_path: Path, norm: float | None
         drawn = [pipeline.training[row] for row in pipeline.order.batch(0, batch_size=8)]
         pipeline.run()
     assert largest_difference(trained(config), plain_step(config, drawn)[1]) < 1e-6
+
+
+def test_the_learning_rate_falls_over_the_optimizer_steps_of_the_passes_over_the_rows(tmp_path: Path) -> None:
+    config = configuration(tmp_path, micro=1, accumulation=5, steps=99)
+    training = config.sft_train.training_args
+    training.lr_scheduler_type, training.num_train_epochs = "linear", 2.0
+    rates = [row["sft_train/lr"] for row in run_to_end(SFTPipeline, config)]
+    # 10 rows in steps of 5, twice.
+    assert rates == pytest.approx([LR, 0.75 * LR, 0.5 * LR, 0.25 * LR])

@@ -3,12 +3,17 @@
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
+from roll_pipelines.data.json_list import JsonList, JsonListError
+
 DATASETS_SCHEME = "datasets:"
+ENCODING = "utf-8-sig"
+"""UTF-8, whether or not the file begins with a byte order mark, as tables from spreadsheets do."""
 SHOWN = 10
 """Bad rows that one error lists."""
 
@@ -64,7 +69,10 @@ def read_source(name: str) -> list[SourceRow]:
     reader = _READERS.get(path.suffix)
     if reader is None:
         raise DataError(f"{path}: rows are read from {', '.join(_READERS)}, not from {path.suffix!r}")
-    return _parsed_rows(reader(path))
+    try:
+        return _parsed_rows(reader(path))
+    except UnicodeDecodeError as broken:
+        raise DataError(f"{path}: is not UTF-8 at byte {broken.start}; convert it") from broken
 
 
 def read_rows_as(names: str | Sequence[str], parse: Callable[[SourceRow], Row]) -> list[list[Row]]:
@@ -124,7 +132,7 @@ class _Broken:
 
 
 def _jsonl(path: Path) -> Iterator[tuple[str, object]]:
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding=ENCODING) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -135,31 +143,15 @@ def _jsonl(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _json(path: Path) -> Iterator[tuple[str, object]]:
-    text, decoder, at = path.read_text(encoding="utf-8"), json.JSONDecoder(), 0
-
-    def skip(position: int, character: str) -> int:
-        while position < len(text) and (text[position].isspace() or text[position] == character):
-            position += 1
-        return position
-
-    at = skip(0, "")
-    if text[at : at + 1] != "[":
-        raise DataError(f"{path}: must hold a list of rows; for one row a line use .jsonl")
-    at, line, counted = skip(at + 1, ""), 1, 0
-    while text[at : at + 1] != "]":
-        line, counted = line + text.count("\n", counted, at), at
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as broken:
-            raise DataError(
-                f"{path}:{broken.lineno}: is no JSON: {broken.msg} at column {broken.colno}"
-            ) from broken
-        yield f"{path}:{line}", value
-        at = skip(at, ",")
+    try:
+        for line, value in JsonList(path.read_text(encoding=ENCODING)).entries():
+            yield f"{path}:{line}", value
+    except JsonListError as broken:
+        raise DataError(f"{path}:{broken.line}: is no JSON: {broken.why}") from broken
 
 
 def _csv(path: Path) -> Iterator[tuple[str, object]]:
-    with path.open(encoding="utf-8", newline="") as lines:
+    with path.open(encoding=ENCODING, newline="") as lines, _cells_of_any_size():
         reader = csv.DictReader(lines, strict=True)
         columns, last = reader.fieldnames or [], reader.line_num
         while True:
@@ -175,6 +167,16 @@ def _csv(path: Path) -> Iterator[tuple[str, object]]:
                 yield place, _Broken(f"has {count} cells, but the header names {len(columns)} columns")
             else:
                 yield place, row
+
+
+@contextmanager
+def _cells_of_any_size() -> Iterator[None]:
+    """Lifts the limit that the csv module sets for the whole process, and puts it back."""
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, object]]:
@@ -203,7 +205,7 @@ def _of_datasets(name: str) -> Iterator[SourceRow]:
     options: dict[str, str] = dict(parse_qsl(query))
     try:
         loaded = datasets.load_dataset(path, **{"split": "train", **options})
-    except (ValueError, TypeError, OSError) as refused:
+    except (ValueError, TypeError, OSError, datasets.exceptions.DatasetsError) as refused:
         raise DataError(f"{name}: datasets.load_dataset refuses it: {refused}") from refused
     yield from _rows_of(loaded, name)
 
@@ -225,5 +227,6 @@ def _rows_of(loaded: object, name: str) -> Iterator[SourceRow]:
 
     if isinstance(loaded, Mapping):
         raise DataError(f"{name}: has several splits, {', '.join(map(str, loaded))}; add ?split=NAME")
-    assert isinstance(loaded, datasets.Dataset), "a data set that is read whole"
+    if not isinstance(loaded, datasets.Dataset):
+        raise DataError(f"{name}: is a stream, and rows are read and checked whole; take streaming out")
     yield from (SourceRow(row, f"{name}: row {number}") for number, row in enumerate(loaded))
