@@ -94,7 +94,8 @@ class Cluster(Shape):
         self._stats = Stats()
         self._lock = threading.RLock()
         self._initializing: OpenCall | None = None
-        self._closed = False
+        self.closed = False
+        """Whether ``close`` has ended the workers."""
         self._suspect = False
         self._initialized: Initialized | None = None
         self._recorder: Recorder | None = None
@@ -322,14 +323,14 @@ class Cluster(Shape):
     # ---- the end
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise ClusterClosedError(f"cluster {self.name!r} is closed; build a new one")
 
     def close(self) -> None:
         """End all workers and give their places back; twice does nothing, nor does a copy elsewhere."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         allocation, self._allocation = self._allocation, None
         watch.forget(self._workers)
         if allocation is not None:
@@ -351,7 +352,7 @@ class Cluster(Shape):
         return _restore, (self.name, self.worker_config, self.runtime, self._methods, self._workers, topology)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{self.world_size} worker(s) on {self.runtime}"
+        state = "closed" if self.closed else f"{self.world_size} worker(s) on {self.runtime}"
         return f"<Cluster {self.name!r}: {state}>"
 
 

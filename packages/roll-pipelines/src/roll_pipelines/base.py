@@ -246,7 +246,8 @@ class BasePipeline:
         pairs = [
             cluster for pair in self._model_update_pairs for cluster in (pair.src_cluster, pair.tgt_cluster)
         ]
-        return list(dict.fromkeys([*self._clusters, *pairs, *self._checkpoint_clusters]))
+        known = dict.fromkeys([*self._clusters, *pairs, *self._checkpoint_clusters])
+        return [cluster for cluster in known if not cluster.closed]
 
     def is_last_step(self, global_step: int) -> bool:
         """Returns whether a step is the run's last one."""

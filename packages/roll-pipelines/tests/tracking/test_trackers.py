@@ -136,9 +136,15 @@ def test_the_console_shows_the_metrics_that_were_asked_for() -> None:
 def test_the_console_draws_a_live_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
+    monkeypatch.setenv("LINES", "12")
     tracker = ConsoleTracker(out, name="my run", max_steps=2)
-    tracker.log({"loss": 0.5}, step=0)
+    others = {f"other/{number:02d}": 1.0 for number in range(30)}
+    tracker.log({"loss": 0.5, "time/busy_share/actor": 0.53, **others}, step=0)
     tracker.close()
 
     assert "my run: step 0 [1/2]" in out.getvalue()
+    assert "actor works" in out.getvalue()
+    assert "53 % of the step" in out.getvalue()
+    assert "other/03" in out.getvalue()
+    assert "other/04" not in out.getvalue()  # what the terminal has no room for
     assert "\x1b[" in out.getvalue()

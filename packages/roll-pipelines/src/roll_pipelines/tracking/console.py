@@ -10,6 +10,10 @@ from rich.table import Table
 
 FIRST = ("reward", "accuracy", "loss", "tokens_per_second", "seconds")
 """Words of metric names that a plain line shows, in this order."""
+BUSY = "time/busy_share/"
+"""Starts the name of the share of a step in which a role works."""
+FRAME = 6
+"""Lines of a live table beside its rows, and one to stay clear of the edge."""
 
 
 class ConsoleTracker:
@@ -90,10 +94,21 @@ class ConsoleTracker:
         table.add_column("metric")
         table.add_column("value", justify="right")
         first = self._shown(metrics)
-        for key, value in {**first, **dict(sorted(metrics.items()))}.items():
-            table.add_row(key, _number(value), style="bold" if key in first else "dim")
-            if table.row_count >= 24:
-                break
+        busy = {
+            f"{key.removeprefix(BUSY)} works": f"{100 * value:.0f} % of the step"
+            for key, value in metrics.items()
+            if key.startswith(BUSY)
+        }
+        rest = {
+            key: value for key, value in sorted(metrics.items()) if not key.startswith(("time/", "system/"))
+        }
+        for key, value in first.items():
+            table.add_row(key, _number(value), style="bold")
+        for role, share in busy.items():
+            table.add_row(role, share)
+        room = max(0, self._console.size.height - FRAME - len(first) - len(busy))
+        for key in [key for key in rest if key not in first][:room]:
+            table.add_row(key, _number(metrics[key]), style="dim")
         return table
 
 

@@ -28,6 +28,8 @@ def start_ray(**options: Any) -> None:  # Any: ray.init's own options
     # Ray reads the variable when it is imported, which may be before a program sets it.
     asked = os.environ.get("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0").lower()
     ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = asked in {"1", "true"}
+    # That a Ray for this program alone asks for a token is nothing to warn of.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     for attempt in range(1, ATTEMPTS + 1):
         try:
             _init(**options)
