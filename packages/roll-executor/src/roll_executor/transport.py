@@ -19,10 +19,16 @@ class Answer:
 
         Raises:
             WorkerError: if a worker failed.
-            TimeoutError: if they have not all answered within ``timeout_s``.
+            TimeoutError: if they have not all answered within ``timeout_s``; it names those that have not.
         """
         ranks = [ticket.rank for ticket in self._tickets]
-        outputs, _ = self._workers.gather(self._tickets, ranks, timeout_s)
+        try:
+            outputs, _ = self._workers.gather(self._tickets, ranks, timeout_s)
+        except TimeoutError as late:
+            ended = self._workers.outcomes(self._tickets, 0.0)
+            silent = [rank for rank in ranks if ended.get(rank) is None]
+            method = self._tickets[0].method
+            raise TimeoutError(f"ranks {silent} did not answer {method}() within {timeout_s} s") from late
         return [outputs[rank] for rank in ranks]
 
 

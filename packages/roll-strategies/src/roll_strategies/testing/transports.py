@@ -12,7 +12,11 @@ class _Futures:
         self._futures = futures
 
     def result(self, timeout_s: float | None = None) -> list[object]:
-        return [future.result(timeout_s) for future in self._futures]
+        try:
+            return [future.result(timeout_s) for future in self._futures]
+        except TimeoutError as late:
+            silent = [rank for rank, future in enumerate(self._futures) if not future.done()]
+            raise TimeoutError(f"ranks {silent} did not answer within {timeout_s} s") from late
 
 
 class DirectTransport:
