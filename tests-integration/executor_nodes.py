@@ -34,6 +34,7 @@ ONE_STEP = (
     "num_nodes=2",
     "actor_infer.world_size=2",
 )
+SHIPPED_MODULE = "shipped_words"
 OUT_OF_MEMORY = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "8000"}
 """A node that takes itself for full, and looks every eight seconds whom to end."""
 
@@ -81,9 +82,8 @@ class Standing(Worker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def shipped(self) -> tuple[str, str, str]:
         """Return what the code and the environment say that were shipped, and where the code lies."""
-        import shipped_words  # type: ignore[import-not-found]  # it comes with the runtime environment
-
-        return shipped_words.WORDS, os.environ["SHIPPED"], shipped_words.__file__
+        words: Any = importlib.import_module(SHIPPED_MODULE)  # Any: it comes with the runtime environment
+        return words.WORDS, os.environ["SHIPPED"], words.__file__
 
 
 def open_cluster(manager: ResourceManager, name: str, **changes: Any) -> Cluster:
@@ -128,8 +128,8 @@ def check_shipped_code(folder: Path) -> None:
     """Code and environment of the driver reach the workers of both nodes."""
     code = folder / "code"
     code.mkdir()
-    (code / "shipped_words.py").write_text('WORDS = "from the driver"\n')
-    assert importlib.util.find_spec("shipped_words") is None
+    (code / f"{SHIPPED_MODULE}.py").write_text('WORDS = "from the driver"\n')
+    assert importlib.util.find_spec(SHIPPED_MODULE) is None
     shipping = {"working_dir": str(code), "env_vars": {"SHIPPED": "yes"}}
     with (
         ResourceManager(num_nodes=2, runtime_env=shipping) as manager,

@@ -1,12 +1,10 @@
 """Preference training on Ray, started as a user starts it, and its numbers on one worker and on two."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+import runs
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -15,19 +13,6 @@ from roll_pipelines.config.arguments import DataArguments, StrategyArguments, Tr
 from roll_pipelines.data import TinyModelConfig, save_tiny_model
 from roll_pipelines.dpo import DPOConfig, DPOPipeline
 
-
-def beside(name: str) -> Any:  # Any: a module of this folder, which is no package
-    """Returns a module that stands beside this file."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-runs = beside("runs")
 EXAMPLE: Path = runs.EXAMPLES / "dpo_tiny.yaml"
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 

@@ -1,15 +1,14 @@
 """The main job: reinforcement learning on Ray, started as a user starts it."""
 
-import importlib.util
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import runs
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -17,19 +16,6 @@ from roll_pipelines.config.load import load_config
 from roll_pipelines.data import held_out_problems
 from roll_pipelines.rlvr import RLVRConfig
 
-
-def beside(name: str) -> Any:  # Any: a module of this folder, which is no package
-    """Returns a module that stands beside this file."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-runs = beside("runs")
 EXAMPLE: Path = runs.EXAMPLES / "rlvr_tiny.yaml"
 SMALL = (
     "warm_up.steps=0",
@@ -130,6 +116,7 @@ def test_ctrl_c_ends_within_seconds_leaves_nothing_behind_and_a_checkpoint_that_
     directory = tmp_path / "run"
     with runs.start("run", EXAMPLE, directory, *SMALL, "max_steps=500", "save_steps=1") as process:
         seen: list[str] = []
+        assert process.stdout is not None
         for line in process.stdout:
             seen.append(line)
             if line.startswith("step 1 "):

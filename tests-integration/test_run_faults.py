@@ -1,27 +1,14 @@
 """Runs that are killed at any moment, in any process, resume with the numbers of one that was not."""
 
-import importlib.util
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
+import runs
 
-
-def beside(name: str) -> Any:  # Any: a module of this folder, which is no package
-    """Returns a module that stands beside this file."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-runs, forks = beside("runs"), beside("forks")
 pytestmark = pytest.mark.timeout(900)
 
 MODULE = '''

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import seed_blocks as seed
+import seed_package
 import torch
 import yaml
 
@@ -17,19 +19,6 @@ from roll_pipelines.config import BaseConfig, WorkerConfig
 from roll_pipelines.config.load import Loaded, load_config
 from roll_pipelines.config.machine import Machine
 
-
-def beside(name: str) -> Any:  # Any: a module of this folder, which is no package
-    """Returns a module that stands beside this file."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-seed = beside("seed_blocks")
 SEED_FOLDER: Path = seed.SEED_FOLDER
 pytestmark = pytest.mark.skipif(not SEED_FOLDER.is_dir(), reason=f"the seed guide is not at {SEED_FOLDER}")
 
@@ -67,9 +56,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ]
     pipeline = [block("class CustomPipeline(BasePipeline)"), block("class CustomPipelineConfig")]
     printed = {"worker": workers, "pipeline": pipeline, "transform": [block("class TransformWorker")]}
-    beside("seed_package").write_package(
-        folder, {name: "\n\n\n".join(texts) for name, texts in printed.items()}
-    )
+    seed_package.write_package(folder, {name: "\n\n\n".join(texts) for name, texts in printed.items()})
     sys.path.insert(0, str(folder))
     yield folder
     sys.path.remove(str(folder))

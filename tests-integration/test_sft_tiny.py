@@ -1,11 +1,9 @@
 """Supervised fine-tuning on Ray, started as a user starts it, and its numbers against plain PyTorch."""
 
-import importlib.util
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+import runs
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -17,19 +15,6 @@ from roll_pipelines.data.supervised import EncodedRow
 from roll_protocol import DataProto, reduce_metrics
 from roll_resources import ResourceManager
 
-
-def beside(name: str) -> Any:  # Any: a module of this folder, which is no package
-    """Returns a module that stands beside this file."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-runs = beside("runs")
 EXAMPLE: Path = runs.EXAMPLES / "sft_tiny.yaml"
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(3000)]
 

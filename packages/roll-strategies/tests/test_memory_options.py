@@ -1,6 +1,7 @@
 """Options that save memory: each acts, and none changes what is learnt."""
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def made(
     rank: int = 0,
     world_size: int = 1,
     port: int = 0,
-    config: dict[str, object] | None = None,
+    config: Mapping[str, object] | None = None,
     optimizer: str = "adamw",
     dtype: str = "float32",
     **model: bool,
@@ -131,6 +132,30 @@ def test_shards_on_the_host_and_kept_parameters_change_no_bit(tiny: Path) -> Non
             assert losses == plain[0]
             for name, value in plain[1].items():
                 assert torch.equal(state[name], value), name
+
+
+def in_half_precision(rank: int, world_size: int, port: int, directory: str) -> list[dict[str, Tensor]]:
+    return [
+        train(
+            made(
+                directory,
+                rank=rank,
+                world_size=world_size,
+                port=port,
+                dtype="bf16",
+                config={"reduce_dtype": kind},
+            ),
+            steps=1,
+        )[1]
+        for kind in ("float32", "bfloat16")
+    ]
+
+
+def test_gradients_are_reduced_in_the_dtype_that_is_asked_for(tiny: Path) -> None:
+    for exact, rounded in run_ranks(in_half_precision, 2, str(tiny)):
+        assert {value.dtype for value in (exact | rounded).values()} == {torch.float32}
+        assert any(not torch.equal(rounded[name], value) for name, value in exact.items())
+        assert max(float((rounded[name] - value).abs().max()) for name, value in exact.items()) < 3e-3
 
 
 def test_shards_on_the_host_are_managed_by_fsdp_even_on_one_rank(tiny: Path) -> None:

@@ -1,30 +1,16 @@
 """The main job on Ray with vLLM as the engine that samples."""
 
-import importlib.util
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-
-def runs() -> Any:  # Any: a module of a folder that is no package
-    """Returns `tests-integration/runs.py`."""
-    spec = importlib.util.spec_from_file_location("runs", Path(__file__).parents[2] / "runs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["runs"] = module
-    spec.loader.exec_module(module)
-    return module
+import runs
 
 
 @pytest.mark.timeout(900)
 def test_vllm_samples_with_the_weights_of_every_step(tmp_path: Path) -> None:
-    module = runs()
-    finished = module.run(
+    finished = runs.run(
         "run",
-        module.EXAMPLES / "rlvr_tiny.yaml",
+        runs.EXAMPLES / "rlvr_tiny.yaml",
         tmp_path / "run",
         "actor_infer.strategy_args.strategy_name=vllm",
         "actor_infer.strategy_args.strategy_config={enforce_eager: true, kv_cache_memory_bytes: 67108864}",
