@@ -43,6 +43,14 @@ class BenchWorker(Worker):
         sleep(seconds)
 
 
+class LightWorker(Worker):
+    """A worker whose process need not import torch, which would take longer than all that is measured."""
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL, clear_cache=False)
+    def nothing(self) -> None:
+        """Return nothing."""
+
+
 class SlowWorker(Worker):
     """A worker whose constructor takes two seconds."""
 
@@ -62,9 +70,18 @@ class BareWorker:
         return data
 
 
-def bare_actors(count: int) -> list[Any]:  # Any: Ray's handles know no methods of ours
-    """Return actors of the handwritten kind."""
-    return [ray.remote(num_cpus=0)(BareWorker).remote() for _ in range(count)]
+class BareLightWorker:
+    """The same without torch."""
+
+    def nothing(self) -> None:
+        """Return nothing."""
+
+
+def bare_actors(
+    count: int, kind: type = BareWorker
+) -> list[Any]:  # Any: Ray's handles know no methods of ours
+    """Return actors of a handwritten kind."""
+    return [ray.remote(num_cpus=0)(kind).remote() for _ in range(count)]
 
 
 def in_turn(
@@ -137,13 +154,13 @@ def bench_creation(manager: ResourceManager, repeats: int) -> None:
     """Time the creation of four workers against that of four bare actors with a first call each."""
 
     def bare() -> None:
-        actors = bare_actors(4)
+        actors = bare_actors(4, BareLightWorker)
         ray.get([actor.nothing.remote() for actor in actors])
         for actor in actors:
             ray.kill(actor)
 
     def ours() -> None:
-        with open_cluster(manager, "created", 4) as cluster:
+        with open_cluster(manager, "created", 4, LightWorker) as cluster:
             cluster.nothing()
 
     bare()
@@ -168,10 +185,12 @@ def bench_parallel(manager: ResourceManager) -> None:
     report("8 clusters that sleep 2 s, against 1", eight, one, eight / one, limit=1.5)
 
 
-def open_cluster(manager: ResourceManager, name: str, world_size: int) -> Cluster:
+def open_cluster(
+    manager: ResourceManager, name: str, world_size: int, kind: type[Worker] = BenchWorker
+) -> Cluster:
     """Return a cluster of bench workers."""
     config = WorkerConfig(name=name, world_size=world_size)
-    return Cluster(name=name, worker_cls=BenchWorker, resource_manager=manager, worker_config=config)
+    return Cluster(name=name, worker_cls=kind, resource_manager=manager, worker_config=config)
 
 
 def chosen(skip: str, repeats: int, manager: ResourceManager) -> Iterator[Callable[[], None]]:
