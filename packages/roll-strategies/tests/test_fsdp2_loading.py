@@ -1,11 +1,13 @@
 """Where the weights of a sharded model come from, and that they are the same on every rank."""
 
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from roll_strategies import ModelNotFound, ModelSettings, StrategyContext, build_strategy
 from roll_strategies.fsdp2 import Fsdp2InferStrategy
@@ -62,6 +64,59 @@ def test_every_rank_reads_its_part_of_one_or_many_files_and_ties_stay_tied(
             for name, value in plain.state_dict().items():
                 assert torch.equal(state[name], value), name
             torch.testing.assert_close(logits, forward(plain), atol=1e-6, rtol=0)
+
+
+def private_bytes() -> int:
+    """Returns the memory that this process shares with nobody; pages of mapped files are everybody's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
+
+
+def grown(rank: int, world_size: int, port: int, directory: str, whole: bool) -> tuple[int, int]:
+    """Returns by how many bytes this rank grew at its peak, and how many it holds."""
+    strategy = strategy_for(rank, world_size, port, directory)
+
+    def provider(**arguments: object) -> nn.Module:
+        model: nn.Module = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+        return model
+
+    loaded = threading.Event()
+    before = private_bytes()
+    peaks = [before]
+
+    def watch() -> None:
+        while not loaded.wait(0.002):
+            peaks.append(private_bytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    strategy.initialize(model_provider=provider if whole else None)
+    loaded.set()
+    watcher.join()
+    parts = [p for p in strategy.unwrap_model().parameters() if isinstance(p, DTensor)]
+    return max(peaks) - before, sum(p.to_local().numel() * 4 for p in parts)
+
+
+def test_no_rank_holds_the_whole_model_while_it_loads(tmp_path: Path) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=4000,
+        hidden_size=512,
+        intermediate_size=2048,
+        num_hidden_layers=12,
+        num_attention_heads=4,
+        tie_word_embeddings=False,
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # transformers
+    model.save_pretrained(tmp_path)
+    size = sum(p.numel() * 4 for p in model.parameters())
+    del model
+    for peak, held in run_ranks(grown, 4, str(tmp_path), False):
+        assert 0.24 * size < held < 0.26 * size
+        assert held < peak < 0.4 * size, f"{peak / size:.2f} of the model"
+    for peak, _ in run_ranks(grown, 2, str(tmp_path), True):
+        assert peak > 0.9 * size, (
+            f"{peak / size:.2f} of the model: what a provider makes is whole on each rank"
+        )
 
 
 def different(rank: int, world_size: int, port: int, directory: str) -> dict[str, Tensor]:

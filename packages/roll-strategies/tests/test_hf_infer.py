@@ -187,6 +187,20 @@ def test_a_repetition_penalty_equals_that_of_transformers(strategy: HfInferStrat
     assert torch.equal(column(ours, "responses")[:1], theirs[:, 6:])
 
 
+def test_a_stream_yields_the_tokens_of_generate_while_they_are_sampled(strategy: HfInferStrategy) -> None:
+    batch = prompts([6, 3], seeds=torch.tensor([1, 2]))
+    config = {"max_new_tokens": 6, "temperature": 1.0, "num_return_sequences": 2}
+    whole = strategy.generate(batch, config)
+    streamed: dict[int, list[int]] = {}
+    order = []
+    for answer, token in strategy.stream(batch, config):
+        streamed.setdefault(answer, []).append(token)
+        order.append(answer)
+    for answer, row in enumerate(column(whole, "responses")):
+        assert streamed[answer] == row[: int(column(whole, "response_lengths")[answer])].tolist()
+    assert set(order[:4]) == {0, 1, 2, 3}, "every answer grows from the first step on"
+
+
 def test_aborted_answers_keep_the_tokens_that_they_have(strategy: HfInferStrategy) -> None:
     batch = prompts([6, 3], seeds=torch.tensor([1, 2]))
     batch.non_tensor_batch["request_ids"] = object_array(["first", "second"])

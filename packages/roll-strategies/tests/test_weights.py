@@ -22,6 +22,7 @@ from roll_strategies import (
 )
 from roll_strategies.hf import HfInferStrategy
 from roll_strategies.testing import DirectTransport
+from roll_strategies.weights.digest import digest_of
 from roll_strategies.weights.plan import manifest_of, named_state, plan_update
 from roll_strategies.weights.receiver import WeightReceiver
 from roll_strategies.weights.sender import WeightSender
@@ -233,6 +234,23 @@ def test_a_silent_target_is_reported_within_the_timeout(tiny: Path) -> None:
     ):
         sender.send(named_state(changed_model(tiny)), version=1)
     wake.set()
+
+
+def test_a_full_digest_sees_every_byte_and_a_sampled_one_the_ends_of_large_parameters() -> None:
+    data = np.zeros(1_000_000, dtype=np.uint8)
+    plain = {mode: digest_of(data, mode=mode) for mode in ("sampled", "full")}
+    seen: dict[str, list[bool]] = {mode: [] for mode in plain}
+    for place in (0, 10_000, 999_999):
+        data[place] ^= 1
+        for mode, digest in plain.items():
+            seen[mode].append(digest_of(data, mode=mode) != digest)
+            assert digest_of(torch.from_numpy(data), mode=mode) == digest_of(data, mode=mode)
+        data[place] ^= 1
+    assert seen == {"sampled": [True, False, True], "full": [True, True, True]}
+    short = np.zeros(200_000, dtype=np.uint8)
+    short[10_000] = 1
+    assert digest_of(short) != digest_of(np.zeros(200_000, dtype=np.uint8))
+    assert digest_of(short[:0]) != digest_of(short[:1] * 0)
 
 
 def test_another_architecture_is_refused_before_anything_changes(tiny: Path) -> None:
