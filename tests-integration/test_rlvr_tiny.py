@@ -136,6 +136,22 @@ def test_ctrl_c_ends_within_seconds_leaves_nothing_behind_and_a_checkpoint_that_
     AutoModelForCausalLM.from_pretrained(newest / "actor_train")
 
 
+def test_sigterm_ends_a_run_that_is_still_starting(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with runs.start("run", EXAMPLE, directory, *SMALL, "max_steps=500") as process:
+        seen: list[str] = []
+        for line in process.stdout:
+            seen.append(line)
+            if "start workers: " in line:
+                break
+        process.terminate()
+        output = "".join(seen) + process.stdout.read()
+        process.wait(timeout=60)
+    assert process.returncode == 143, output
+    assert "stopped by SIGTERM" in output
+    assert runs.alive(directory) == []
+
+
 def test_a_worker_that_raises_ends_the_run_and_leaves_a_checkpoint_that_loads(tmp_path: Path) -> None:
     (tmp_path / "judging.py").write_text(
         "def fails_later(reward_args):\n"

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -22,7 +23,7 @@ from roll_pipelines.model_update import ModelUpdatePair
 from roll_pipelines.progress import Waiting
 from roll_pipelines.random_state import load_random_state, save_random_state, seed_everything
 from roll_pipelines.run_directory import TIMELINE_FILE, RunDirectory
-from roll_pipelines.runtime_watch import RuntimeWatch
+from roll_pipelines.runtime_watch import RuntimeWatch, keeping_handler
 from roll_pipelines.telemetry import Telemetry
 from roll_pipelines.timeline import Timeline
 from roll_pipelines.tracking import as_number, create_tracker
@@ -130,7 +131,8 @@ class BasePipeline:
             Exception: what the first role that failed raised, with the role's key as a note.
         """
         # Here and not in the pool: the daemons of a Ray that is started end with the thread that started it.
-        self.resource_manager.start()
+        with keeping_handler(signal.SIGTERM):  # Ray puts its own in place when it starts
+            self.resource_manager.start()
         prepare_models(
             self.resource_manager,
             (role.model_args.model_name_or_path for *_, role in specs if role.strategy_args.strategy_name),

@@ -4,9 +4,25 @@ import _thread
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def keeping_handler(number: signal.Signals) -> Iterator[None]:
+    """Keeps the handler of a signal over a block that replaces it; only the main thread can.
+
+    Args:
+        number: the signal.
+    """
+    handler = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            signal.signal(number, handler)
 
 
 class RuntimeEndedError(RuntimeError):

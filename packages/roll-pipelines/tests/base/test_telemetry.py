@@ -40,7 +40,8 @@ def run(directory):
 
 if __name__ == "__main__":
     run(sys.argv[1] + "/first")
-    run(sys.argv[1] + "/second")
+    if sys.argv[2] == "local":
+        run(sys.argv[1] + "/second")
 """
 
 
@@ -61,7 +62,7 @@ def test_every_step_holds_its_calls_and_every_call_the_workers_part_of_it(
     program.write_text(CODE)
     subprocess.run([sys.executable, str(program), str(tmp_path), runtime], check=True)
 
-    for run in ("first", "second"):
+    for run in ("first", "second") if runtime == "local" else ("first",):
         driver = spans_of(tmp_path / run, "driver")
         worker = driver if runtime == "local" else spans_of(tmp_path / run, "doubler-0")
         steps = [driver[f"step {number}"][0]["span"] for number in range(2)]

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -76,12 +76,11 @@ def launch(loaded: Loaded) -> ExitCode:
     # In hand before __init__ runs, so that a constructor that fails half-way can be closed.
     pipeline: Any = object.__new__(loaded.pipeline_cls)  # Any: the user's own class
     code, runtime_ended = ExitCode.DONE, False
-    with _signals() as terminate:
+    with _signals():
         try:
             try:
                 pipeline.__init__(loaded.config)
                 _keep_folders(run_dir, folders)
-                signal.signal(signal.SIGTERM, terminate)  # Ray, when it starts, puts its own in place
                 pipeline.run()
             finally:
                 _close(pipeline)
@@ -115,15 +114,15 @@ def _folders_of(run_dir: Path) -> list[str]:
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[int, FrameType | None], None]]:
-    """SIGTERM unwinds like Ctrl-C, by the handler that the block is given."""
+def _signals() -> Iterator[None]:
+    """SIGTERM unwinds like Ctrl-C."""
 
     def terminate(_signal: int, _frame: FrameType | None) -> None:
         raise Terminated
 
     before = signal.signal(signal.SIGTERM, terminate)
     try:
-        yield terminate
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
