@@ -140,6 +140,7 @@ def test_sigterm_ends_a_run_that_is_still_starting(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     with runs.start("run", EXAMPLE, directory, *SMALL, "max_steps=500") as process:
         seen: list[str] = []
+        assert process.stdout is not None
         for line in process.stdout:
             seen.append(line)
             if "start workers: " in line:
@@ -169,7 +170,4 @@ def test_a_worker_that_raises_ends_the_run_and_leaves_a_checkpoint_that_loads(tm
     assert "the judge has had enough" in finished.output
     assert "reward-0.compute_rewards" in finished.output
     AutoModelForCausalLM.from_pretrained(finished.checkpoint() / "actor_train")
-    leftovers = [
-        p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])
-    ]
-    assert leftovers == []
+    assert runs.alive(tmp_path / "run") == []

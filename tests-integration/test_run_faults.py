@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import forks
 import pytest
@@ -107,7 +106,7 @@ PIPELINES = {
 class Runs:
     """Runs of one pipeline in one folder."""
 
-    def __init__(self, folder: Path, starter: Any, pipeline: str) -> None:  # Any: forks.Forks
+    def __init__(self, folder: Path, starter: forks.Forks, pipeline: str) -> None:
         self.folder, self._starter, self.pipeline = folder, starter, pipeline
         self.role, worker, settings = PIPELINES[pipeline]
         batch = f"{self.role}.training_args.per_device_train_batch_size=8"
@@ -151,7 +150,7 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def starter() -> Iterator[Any]:  # Any: forks.Forks
+def starter() -> Iterator[forks.Forks]:
     with forks.open_forks(runs.environment()) as opened:
         yield opened
 
@@ -165,7 +164,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("place", ["step", "checkpoint"])
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_a_run_that_is_killed_resumes_exactly(folder: Path, starter: Any, pipeline: str, place: str) -> None:
+def test_a_run_that_is_killed_resumes_exactly(
+    folder: Path, starter: forks.Forks, pipeline: str, place: str
+) -> None:
     killed = Runs(folder, starter, pipeline)
     directory = killed.directory(place)
     moment = f"variables={{kill: worker, at: {place}}}"
@@ -188,7 +189,7 @@ def test_a_run_that_is_killed_resumes_exactly(folder: Path, starter: Any, pipeli
     ],
 )
 def test_whatever_process_of_ray_is_killed_the_run_ends_and_resumes_exactly(
-    folder: Path, starter: Any, pipeline: str, victim: str, place: str
+    folder: Path, starter: forks.Forks, pipeline: str, victim: str, place: str
 ) -> None:
     killed = Runs(folder, starter, pipeline)
     directory = killed.directory(victim)
