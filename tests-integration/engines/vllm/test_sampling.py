@@ -6,7 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_vllm import VOCAB_SIZE, Engine, column, expected_log_probs, make_engine, prompts
+from tiny_vllm import (
+    ENDLESS,
+    PAD_ID,
+    STOP_IDS,
+    VOCAB_SIZE,
+    Engine,
+    column,
+    expected_log_probs,
+    make_engine,
+    prompts,
+)
 from transformers import AutoModelForCausalLM
 
 from roll_protocol import DataProto
@@ -20,7 +30,7 @@ def test_log_probs_are_those_of_the_whole_distribution_at_the_rows_temperature(
     batch = prompts()
     temperature = torch.tensor([0.3, 0.7, 1.0, 1.5, 1.0], dtype=torch.float64)
     batch = batch.union(DataProto.from_single_dict({"temperature": temperature}))
-    config = {"max_new_tokens": 12, "num_return_sequences": 2, "top_p": 0.8, "top_k": 20}
+    config = {"max_new_tokens": 12, "num_return_sequences": 2, "top_p": 0.8, "top_k": 20, **ENDLESS}
     answers = engine.generate(batch, config)
     reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     wanted = expected_log_probs(reference, batch, answers, temperature)
@@ -34,7 +44,7 @@ def test_the_contract_of_generation_holds(engine: Engine) -> None:
 
 def test_a_row_draws_the_same_tokens_in_whatever_batch_it_stands(engine: Engine) -> None:
     batch = prompts().union(DataProto.from_single_dict({"seeds": torch.arange(5) + 100}))
-    config = {"max_new_tokens": 10, "num_return_sequences": 2}
+    config = {"max_new_tokens": 10, "num_return_sequences": 2, **ENDLESS}
     together = column(engine.generate(batch, config), "responses").view(5, 2, 10)
     order = [3, 0, 4]
     apart = column(engine.generate(batch.select_idxs(order), config), "responses").view(3, 2, 10)
@@ -44,7 +54,7 @@ def test_a_row_draws_the_same_tokens_in_whatever_batch_it_stands(engine: Engine)
 
 def test_a_stop_token_ends_an_answer_and_belongs_to_it(engine: Engine) -> None:
     batch = prompts()
-    free = column(engine.generate(batch, {"max_new_tokens": 8, "do_sample": False}), "responses")
+    free = column(engine.generate(batch, {"max_new_tokens": 8, "do_sample": False, **ENDLESS}), "responses")
     stop = int(free[0, 3])
     answers = engine.generate(
         batch, {"max_new_tokens": 8, "do_sample": False, "eos_token_id": stop, "pad_token_id": 1}
@@ -55,13 +65,26 @@ def test_a_stop_token_ends_an_answer_and_belongs_to_it(engine: Engine) -> None:
     assert answers.non_tensor_batch["finish_reasons"][0] == "stop"
 
 
+def test_answers_end_with_the_tokens_that_the_generation_settings_of_the_model_name(engine: Engine) -> None:
+    batch = prompts(rows=6)
+    config = {"max_new_tokens": 60, "num_return_sequences": 4, "temperature": 2.0}
+    answers = engine.generate(batch, config)
+    responses, lengths = column(answers, "responses"), column(answers, "response_lengths")
+    ends = responses[torch.arange(24), lengths - 1].tolist()
+    reasons = answers.non_tensor_batch["finish_reasons"]
+    assert [reason == "stop" for reason in reasons] == [end in STOP_IDS for end in ends]
+    assert set(STOP_IDS) <= set(ends), "each of the two ends some answer"
+    past = torch.arange(60)[None] >= lengths[:, None]
+    assert bool((responses[past] == PAD_ID).all())
+
+
 def test_a_stream_gives_the_same_tokens_and_an_aborted_prompt_keeps_what_it_has(
     engine: Engine,
 ) -> None:
     batch = prompts().union(
         DataProto.from_single_dict({"request_ids": np.array(list("abcde"), dtype=object)})
     )
-    config = {"max_new_tokens": 6, "num_return_sequences": 2}
+    config = {"max_new_tokens": 6, "num_return_sequences": 2, **ENDLESS}
     whole = engine.generate(batch, config)
     streamed: dict[int, list[int]] = {}
     for answer, token in engine.stream(batch, config):
@@ -83,6 +106,12 @@ def test_a_stream_gives_the_same_tokens_and_an_aborted_prompt_keeps_what_it_has(
 def test_a_prompt_that_is_too_long_is_refused_and_leaves_nothing_running(engine: Engine) -> None:
     with pytest.raises(BatchError, match=r"row 0: .* needs 130 .* max_model_len = 128"):
         engine.generate(prompts(rows=3, width=126), {"max_new_tokens": 4})
+    assert engine.engine.get_num_unfinished_requests() == 0
+
+
+def test_what_vllm_refuses_is_told_by_row_and_leaves_nothing_running(engine: Engine) -> None:
+    with pytest.raises(BatchError, match=r"row 0: vLLM refuses the request: .*out-of-vocab"):
+        engine.generate(prompts(), {"max_new_tokens": 4, "eos_token_id": VOCAB_SIZE})
     assert engine.engine.get_num_unfinished_requests() == 0
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_vllm import Engine, column, expected_log_probs, make_engine, prompts, save_model
+from tiny_vllm import ENDLESS, Engine, column, expected_log_probs, make_engine, prompts, save_model
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
@@ -36,7 +36,7 @@ def push(engine: Engine, tensors: dict[str, Tensor], *, version: int, bucket_byt
 
 def assert_samples_like(engine: Engine, model: nn.Module) -> None:
     batch = prompts()
-    answers = engine.generate(batch, {"max_new_tokens": 8})
+    answers = engine.generate(batch, {"max_new_tokens": 8, **ENDLESS})
     wanted = expected_log_probs(model, batch, answers, torch.ones(len(batch)))
     torch.testing.assert_close(column(answers, "infer_logprobs"), wanted, atol=5e-5, rtol=1e-5)
 

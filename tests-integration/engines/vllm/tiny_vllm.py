@@ -1,5 +1,6 @@
 """A tiny model that vLLM can serve, and what the tests of the folder do with it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from roll_strategies import ModelSettings, StrategyContext, build_strategy
 Engine = Any
 """`VllmInferStrategy`, which cannot be imported where vLLM is missing."""
 VOCAB_SIZE = 64
+STOP_IDS = (62, 63)
+PAD_ID = 61
+ENDLESS: dict[str, object] = {"eos_token_id": []}
+"""No token ends an answer, so that each has its full length."""
 OPTIONS = {"enforce_eager": True, "max_model_len": 128, "kv_cache_memory_bytes": 1 << 26, "digest": "full"}
 
 
@@ -34,6 +39,9 @@ def save_model(folder: Path, *, tied: bool) -> Path:
     )
     make: Any = AutoModelForCausalLM  # Any: transformers gives its factories no types
     make.from_config(config).save_pretrained(folder)
+    # Instruct models end their answers with tokens that only their generation settings name.
+    settings = {"eos_token_id": list(STOP_IDS), "pad_token_id": PAD_ID}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
     return folder
 
 

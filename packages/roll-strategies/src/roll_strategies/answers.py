@@ -1,10 +1,11 @@
 """The prompts that a `generate` call brings and the answers that it gives back, whatever the engine."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from roll_protocol import DataProto
 from roll_strategies.counts import columns_of
@@ -85,3 +86,21 @@ def request_ids_of(batch: DataProto) -> list[str] | None:
     """Returns the names by which `abort_requests` knows the prompts; None when the batch gives none."""
     names = batch.non_tensor_batch.get("request_ids")
     return None if names is None else [str(name) for name in names]
+
+
+def stop_ids_of(model: nn.Module) -> list[int]:
+    """Returns the tokens that end an answer of a model: those of its generation settings, or its own."""
+    for name in ("generation_config", "config"):
+        found: Any = getattr(getattr(model, name, None), "eos_token_id", None)  # Any: int, list or None
+        if found is not None:
+            return list(found) if isinstance(found, list | tuple) else [int(found)]
+    return []
+
+
+def pad_id_of(model: nn.Module, tokenizer: object | None) -> int:
+    """Returns the token that fills answers up: the tokenizer's, or the model's, or 0."""
+    for owner in (tokenizer, getattr(model, "generation_config", None), getattr(model, "config", None)):
+        found = getattr(owner, "pad_token_id", None)
+        if isinstance(found, int):
+            return found
+    return 0

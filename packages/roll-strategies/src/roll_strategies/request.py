@@ -129,7 +129,7 @@ def read_request(
         sampling=sampling,
         width=width,
         num_return_sequences=count,
-        stop_ids=frozenset(default_stop if eos is None else _ids(eos)),
+        stop_ids=frozenset(_stop_ids(eos, default_stop)),
         stop_strings=stop_strings,
         pad_token_id=default_pad if pad is None else _ids(pad)[0],
         repetition_penalty=penalty,
@@ -222,6 +222,12 @@ def _strings(value: object) -> tuple[str, ...]:
     raise StrategyConfigError(
         f"generation_config.stop_strings must be a list of non-empty strings, got {value!r}"
     )
+
+
+def _stop_ids(value: object, default: Sequence[int]) -> Sequence[int]:
+    if value is None:
+        return default
+    return () if value in ([], ()) else _ids(value)  # nothing ends an answer but its length
 
 
 def _ids(value: object) -> list[int]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from roll_strategies.hf import lora
-from roll_strategies.hf.models import auto_class, model_directory, prepare
+from roll_strategies.hf.models import auto_class, model_directory, prepare, read_generation_settings
 from roll_strategies.settings import ModelSettings
 from roll_strategies.weights.plan import named_state
 from roll_strategies.weights.shards import shard_bounds
@@ -51,9 +51,7 @@ def empty_model(settings: ModelSettings, *, is_trainable: bool, dtype: torch.dty
         )
     if not set(files) >= {names[0] for names in tied_names(model)} or not _buffers_can_be_made(model):
         return None
-    if (directory / "generation_config.json").is_file():
-        written: Any = model  # Any: nn.Module declares no generation_config
-        written.generation_config = transformers.GenerationConfig.from_pretrained(str(directory))
+    read_generation_settings(model, directory)
     prepare(model, settings, is_trainable=is_trainable)
     return model
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from roll_protocol import DataProto
-from roll_strategies.answers import Answers, prompts_of, request_ids_of
+from roll_strategies.answers import Answers, pad_id_of, prompts_of, request_ids_of, stop_ids_of
 from roll_strategies.counts import columns_of
 from roll_strategies.errors import StrategyConfigError
 from roll_strategies.hf.decode import Texts, decode
@@ -66,8 +66,8 @@ class Generation:
             columns_of(batch),
             rows=len(batch),
             default_seed=seed,
-            default_stop=_stop_ids(model),
-            default_pad=_pad_id(model, tokenizer),
+            default_stop=stop_ids_of(model),
+            default_pad=pad_id_of(model, tokenizer),
         )
         texts = None
         if request.stop_strings:
@@ -128,19 +128,3 @@ def _part(request: Request, rows: slice) -> Request:
     """Returns the request for some answers."""
     index = torch.arange(len(request.sampling.seeds))[rows]
     return replace(request, sampling=request.sampling.rows(index))
-
-
-def _stop_ids(model: nn.Module) -> list[int]:
-    for name in ("generation_config", "config"):
-        found: Any = getattr(getattr(model, name, None), "eos_token_id", None)  # Any: int, list or None
-        if found is not None:
-            return list(found) if isinstance(found, list | tuple) else [int(found)]
-    return []
-
-
-def _pad_id(model: nn.Module, tokenizer: object | None) -> int:
-    for owner in (tokenizer, getattr(model, "generation_config", None), getattr(model, "config", None)):
-        found = getattr(owner, "pad_token_id", None)
-        if isinstance(found, int):
-            return found
-    return 0

@@ -117,7 +117,15 @@ def skeleton(settings: ModelSettings) -> nn.Module:
     config = transformers.AutoConfig.from_pretrained(directory, local_files_only=True, **options)
     with torch.device("meta"):
         model: nn.Module = auto_class(settings).from_config(config)
+    read_generation_settings(model, Path(directory))
     return model
+
+
+def read_generation_settings(model: nn.Module, directory: Path) -> None:
+    """Gives a model the generation settings that are saved beside it, if there are any."""
+    if (directory / "generation_config.json").is_file():
+        written: Any = model  # Any: nn.Module declares no generation_config
+        written.generation_config = transformers.GenerationConfig.from_pretrained(str(directory))
 
 
 def prepare(model: nn.Module, settings: ModelSettings, *, is_trainable: bool) -> None:

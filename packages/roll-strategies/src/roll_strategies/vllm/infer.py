@@ -3,13 +3,13 @@
 import itertools
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from roll_protocol import DataProto
-from roll_strategies.answers import prompts_of, request_ids_of
+from roll_strategies.answers import pad_id_of, prompts_of, request_ids_of, stop_ids_of
 from roll_strategies.capabilities import Capabilities
 from roll_strategies.context import StrategyContext
 from roll_strategies.counts import columns_of
@@ -46,7 +46,7 @@ class VllmInferStrategy(InferenceStrategy):
             )
         self._engine: LLMEngine | None = None
         self._target: EngineTarget | None = None
-        self._config: Any = None  # Any: transformers gives configurations no common type
+        self._skeleton: nn.Module = nn.Module()
         self._updating = False
         self._asleep: set[StateKind] = set()
         self._calls = itertools.count()
@@ -58,11 +58,10 @@ class VllmInferStrategy(InferenceStrategy):
         settings = self.context.model
         args = engine_args(self.context, self.options)
         self.tokenizer = load_tokenizer(settings)
-        names = skeleton(settings)
-        self._config = names.config
+        self._skeleton = skeleton(settings)
         self._engine = start_engine(args)
         self._target = EngineTarget(
-            names, rank=self.context.rank, digest=self.options.digest, load=self._load
+            self._skeleton, rank=self.context.rank, digest=self.options.digest, load=self._load
         )
         self.publish(self.context.data_parallel())
 
@@ -110,8 +109,8 @@ class VllmInferStrategy(InferenceStrategy):
             columns_of(batch),
             rows=len(batch),
             default_seed=self.context.seed + 7919 * self.rank_info.dp_rank,
-            default_stop=_ids(self._config.eos_token_id),
-            default_pad=self._pad_id(),
+            default_stop=stop_ids_of(self._skeleton),
+            default_pad=pad_id_of(self._skeleton, self.tokenizer),
         )
         if request.stop_strings and self.tokenizer is None:
             raise StrategyConfigError(
@@ -119,13 +118,6 @@ class VllmInferStrategy(InferenceStrategy):
                 "one there"
             )
         return EngineRequests(engine, ids, mask, request, name=str(next(self._calls)))
-
-    def _pad_id(self) -> int:
-        for owner in (self.tokenizer, self._config):
-            found = getattr(owner, "pad_token_id", None)
-            if isinstance(found, int):
-                return found
-        return 0
 
     def abort_requests(self, request_ids: Collection[str]) -> None:
         """Ends the answers to those prompts before their next token; unknown names are forgotten once a call
@@ -224,9 +216,3 @@ class _Aborted:
 
     def __call__(self) -> list[int]:
         return [row for row, name in enumerate(self._names) if name in self._all]
-
-
-def _ids(value: object) -> list[int]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list | tuple) else [int(str(value))]

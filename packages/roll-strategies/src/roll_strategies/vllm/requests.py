@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from torch import Tensor
 from vllm import SamplingParams
+from vllm.exceptions import VLLMClientError
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -79,9 +80,9 @@ class EngineRequests:
                     params = sampling_params(request, answer)
                     engine.add_request(f"{name}/{answer}", {"prompt_token_ids": prompt}, params)
                     self._running[f"{name}/{answer}"] = answer
-        except Exception:
-            self.close()  # whatever vLLM refuses in one request, the others must not run on
-            raise
+        except (VLLMClientError, ValueError) as refused:
+            self.close()  # the others must not run on
+            raise BatchError(f"row {row}: vLLM refuses the request: {refused}") from None
 
     def tokens(self, aborted: Callable[[], Collection[int]]) -> Iterator[tuple[int, int]]:
         """Yields `(answer, token)` until every answer has ended.

@@ -43,7 +43,7 @@ class EngineReceiver(WeightReceiver):
 
     def _load(self, spec: ParameterSpec, part: Bytes, digest: int) -> int:
         # A copy: the bytes are lent for this call, and the engine keeps tensors until a layer is complete.
-        flat = torch.from_numpy(np.array(part))
+        flat = part.clone() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
         self._held.append((spec.name, flat.view(dtype_of(spec.dtype)).reshape(spec.shape)))
         return digest
 
