@@ -337,6 +337,17 @@ def test_a_gradient_that_is_not_finite_changes_nothing(tiny: Path) -> None:
     assert strategy.steps == 1
 
 
+def test_a_batch_in_which_nothing_counts_changes_nothing(tiny: Path) -> None:
+    strategy = train_strategy(str(tiny))
+    before = state_of(strategy)
+    batch = rows(0, 4)
+    column(batch, "response_mask").zero_()
+    metrics = strategy.train_step(batch, response_loss(strategy))
+    assert number(metrics, "actor/loss") == 0
+    assert number(metrics, "actor/grad_norm") == 0
+    assert same(state_of(strategy), before)
+
+
 def test_sizes_that_do_not_divide_are_refused() -> None:
     for config, message in (
         ({"fsdp_size": 3}, "fsdp_size 3 does not divide the 4 workers"),

@@ -94,6 +94,10 @@ def check_generation(make: Make[InferenceStrategy], *, vocab_size: int, toleranc
     assert reasons <= {"stop", "length", "abort"}, (
         f"finish_reasons must be stop, length or abort, got {reasons}"
     )
+    endless = engine.generate(batch, config | {"eos_token_id": []})
+    assert set(endless.non_tensor_batch["finish_reasons"]) == {"length"}, (
+        "an empty eos_token_id must let every answer reach its longest length"
+    )
     again = _columns(make(BatchSettings(infer_rows=3)).generate(batch, config))
     assert torch.equal(again["responses"], columns["responses"]), (
         "the same call on a new engine gave other answers"
@@ -101,10 +105,11 @@ def check_generation(make: Make[InferenceStrategy], *, vocab_size: int, toleranc
 
 
 def check_states(make: Make[InferenceStrategy]) -> None:
-    """Asserts that offloading states and loading them is a no-op, for parameters and for all."""
+    """Asserts that offloading states and loading them is a no-op, for each kind, for two and for all."""
     engine = make(BatchSettings())
     before = _weights(engine)
-    for include in (["model_params"], None):
+    kinds = ["model_params", "gradients", "optimizer_states"]
+    for include in (*([kind] for kind in kinds), kinds[:2], None):
         engine.offload_states(include=include)
         engine.load_states(include=include)
         _assert_same(_weights(engine), before, f"after offload_states and load_states of {include or 'all'}")
