@@ -128,7 +128,8 @@ def plain_parts(tensor: Tensor) -> list[Tensor]:
     flatten: Any = getattr(tensor, "__tensor_flatten__", None)  # Any: a protocol of torch without a type
     if flatten is None:
         return [tensor.detach()]
-    return [part for name in flatten()[0] for part in plain_parts(getattr(tensor, name))]
+    inner = [getattr(tensor, name) for name in flatten()[0]]  # a sharded tensor names its mesh too
+    return [part for held in inner if isinstance(held, Tensor) for part in plain_parts(held)]
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> Tensor:
