@@ -5,7 +5,7 @@ import pickle
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
@@ -132,18 +132,8 @@ class Host:
     def call(self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Status]:
         """Run one method and return its result and what there is to tell of it."""
         started, begin = time.time(), time.perf_counter()
-        token = self.activity.begin(header.method)
-        try:
-            args, kwargs = self._before(header, args, kwargs)
-            try:
-                with self._span(header):
-                    result = self._method(header.method)(*args, **kwargs)
-            finally:
-                self._after(header)
-        except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
-            raise self._wrap(error, header.method) from None
-        finally:
-            self.activity.end(token)
+        with self._running(header, args, kwargs) as (args, kwargs), self._span(header):
+            result = self._method(header.method)(*args, **kwargs)
         return result, self._status(header, started, time.perf_counter() - begin)
 
     async def acall(
@@ -151,53 +141,42 @@ class Host:
     ) -> tuple[Any, Status]:
         """Run one method, which may be a coroutine."""
         started, begin = time.time(), time.perf_counter()
-        token = self.activity.begin(header.method)
-        try:
-            args, kwargs = self._before(header, args, kwargs)
-            try:
-                with self._span(header):
-                    result = self._method(header.method)(*args, **kwargs)
-                    if inspect.isawaitable(result):
-                        result = await result
-            finally:
-                self._after(header)
-        except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
-            raise self._wrap(error, header.method) from None
-        finally:
-            self.activity.end(token)
+        with self._running(header, args, kwargs) as (args, kwargs), self._span(header):
+            result = self._method(header.method)(*args, **kwargs)
+            if inspect.isawaitable(result):
+                result = await result
         return result, self._status(header, started, time.perf_counter() - begin)
 
     def stream(self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
         """Run one generator method and yield what it yields."""
-        token = self.activity.begin(header.method)
-        try:
-            args, kwargs = self._before(header, args, kwargs)
-            try:
-                # Not "yield from": Ray sends values into generators, which a plain iterator cannot take.
-                for item in getattr(self.worker, header.method)(*args, **kwargs):  # noqa: UP028
-                    yield item
-            finally:
-                self._after(header)
-        except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
-            raise self._wrap(error, header.method) from None
-        finally:
-            self.activity.end(token)
+        with self._running(header, args, kwargs) as (args, kwargs):
+            # Not "yield from": Ray sends values into generators, which a plain iterator cannot take.
+            for item in getattr(self.worker, header.method)(*args, **kwargs):  # noqa: UP028
+                yield item
 
     async def astream(
         self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> AsyncIterator[Any]:
         """Run one generator method, async or not, and yield what it yields."""
+        with self._running(header, args, kwargs) as (args, kwargs):
+            source = getattr(self.worker, header.method)(*args, **kwargs)
+            if hasattr(source, "__aiter__"):
+                async for item in source:
+                    yield item
+            else:
+                for item in source:
+                    yield item
+
+    @contextmanager
+    def _running(
+        self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """Note that a call runs, with the hooks around it, and let any error out as a WorkerError."""
         token = self.activity.begin(header.method)
         try:
             args, kwargs = self._before(header, args, kwargs)
             try:
-                source = getattr(self.worker, header.method)(*args, **kwargs)
-                if hasattr(source, "__aiter__"):
-                    async for item in source:
-                        yield item
-                else:
-                    for item in source:
-                        yield item
+                yield args, kwargs
             finally:
                 self._after(header)
         except Exception as error:  # noqa: BLE001  # any error of the user's method travels as a WorkerError
@@ -264,8 +243,10 @@ class Host:
 
 
 def _below(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without its first frame, which is ours."""
-    return trace.tb_next if trace is not None and trace.tb_next is not None else trace
+    """Return a traceback without its first frames, which are ours."""
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
 
 
 def picklable(error: BaseException) -> BaseException | None:
