@@ -34,6 +34,14 @@ def test_a_valid_configuration_names_its_worker_and_its_batch() -> None:
         ({"tiny_model": None}, "pretrain"),
         ({"task": None}, "sft_train.data_args.file_name"),
         ({"sft_train": role(data_args=DataArguments(file_name="a.jsonl"))}, "sft_train.data_args.file_name"),
+        ({"validation_files": ["a.jsonl"]}, "validation_files"),
+        (
+            {
+                "task": None,
+                "sft_train": role(data_args=DataArguments(file_name=["a", "b"], file_weights=[1.0])),
+            },
+            "sft_train.data_args.file_weights",
+        ),
         ({"num_problems": 0}, "num_problems"),
         ({"sequence_length": None}, "sequence_length"),
         (

@@ -107,6 +107,16 @@ def test_a_step_on_conversations_learns_the_assistant_s_words_as_plain_pytorch_d
     assert largest_difference(trained(config), model) < 1e-6
 
 
+def test_with_a_template_prompts_and_responses_are_what_a_user_and_an_assistant_say(tmp_path: Path) -> None:
+    config = configuration(tmp_path)
+    config.sft_train.data_args.template = "plain"
+    with SFTPipeline(config) as pipeline:
+        row = pipeline.training[0]
+        ids = [*row.prompt_ids, *row.response_ids]
+        assert pipeline.tokenizer.decode(ids) == "user: u\nassistant: ta<eos>\n"
+        assert row.learnt == (True,) * len(row.response_ids)
+
+
 def test_a_resumed_run_has_the_metrics_and_weights_of_one_that_never_stopped(tmp_path: Path) -> None:
     straight = configuration(tmp_path, micro=4, steps=4, output_dir=str(tmp_path / "straight"))
     wanted = run_to_end(SFTPipeline, straight)

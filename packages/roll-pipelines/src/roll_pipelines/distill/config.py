@@ -7,6 +7,7 @@ from roll_pipelines.config import BaseConfig, WorkerConfig
 from roll_pipelines.config.problems import Problem
 from roll_pipelines.data.model_source import model_problems
 from roll_pipelines.data.problems import TaskConfig
+from roll_pipelines.data.row_problems import row_problems
 from roll_pipelines.data.tiny_model import TinyModelConfig
 from roll_pipelines.losses.distillation import DistillOptions, Kind, Tail
 
@@ -102,14 +103,9 @@ class DistillConfig(BaseConfig):
         if self.sequence_length is None:
             rule = "must be given: it bounds prompt and answer together"
             yield Problem(path="sequence_length", rule=rule, value=None, hint="sequence_length: 1024")
-        files = self.student.data_args.file_name
-        if (files is None) == (self.task is None):
-            rule = (
-                "must be given unless a task is" if files is None else "must be left out when a task is given"
-            )
-            yield Problem(
-                path="student.data_args.file_name", rule=rule, value=files, hint="name rows or a task"
-            )
+        yield from row_problems(
+            self.student.data_args, role="student", task=self.task, validation_files=self.validation_files
+        )
 
     def teacher_problems(self) -> Iterator[Problem]:
         """Yields what is wrong with the teacher's model."""

@@ -80,11 +80,8 @@ class DistillPipeline(BasePipeline):
                 trained = self.student.train_step(batch)
             metrics = reduce_metrics(trained.meta_info["metrics"])
             metrics["data/epoch"] = (step + 1) * self.batch_size / len(self.training)
-            if self.validation and self.should_validate(step):
-                metrics |= self.validate()
             self.end_step(step, metrics)
-        if self.validation:
-            self.summary |= self.validate(teacher=True)
+        self.summary |= self.validate(teacher=True)
         self.write_summary()
 
     def taught(self, rows: Sequence[EncodedRow]) -> DataProto:
@@ -102,6 +99,8 @@ class DistillPipeline(BasePipeline):
         Args:
             teacher: score the teacher as well, whose numbers do not change.
         """
+        if not self.validation:
+            return {}
         config, reports = self.pipeline_config, []
         size = config.student.infer_batch_size * self.student.dp_size
         with self.timed("validate_seconds"):

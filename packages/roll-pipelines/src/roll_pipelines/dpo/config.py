@@ -7,6 +7,7 @@ from roll_pipelines.config import BaseConfig, WorkerConfig
 from roll_pipelines.config.problems import Problem
 from roll_pipelines.data.model_source import model_problems
 from roll_pipelines.data.problems import TaskConfig
+from roll_pipelines.data.row_problems import row_problems
 from roll_pipelines.data.tiny_model import TinyModelConfig
 from roll_pipelines.losses.preference import (
     PreferenceLoss,
@@ -129,11 +130,10 @@ class DPOConfig(BaseConfig):
             rule = "must be left out: prompt, chosen and rejected may hold messages themselves"
             value = self.actor_train.data_args.messages
             yield Problem(path="actor_train.data_args.messages", rule=rule, value=value, hint="delete it")
-        files = self.actor_train.data_args.file_name
-        if (files is None) == (self.task is None):
-            rule = (
-                "must be given unless a task is" if files is None else "must be left out when a task is given"
-            )
-            yield Problem(
-                path="actor_train.data_args.file_name", rule=rule, value=files, hint="name pairs or a task"
-            )
+        yield from row_problems(
+            self.actor_train.data_args,
+            role="actor_train",
+            task=self.task,
+            validation_files=self.validation_files,
+            what="pairs",
+        )

@@ -85,15 +85,14 @@ class DPOPipeline(BasePipeline):
                 trained = self.actor_train.train_step(self.batch(pairs, reference, kl=kl, step=step))
             metrics = reduce_metrics(trained.meta_info["metrics"])
             metrics |= {"data/epoch": (step + 1) * self.batch_size / len(self.training), "actor_train/kl": kl}
-            if self.validation and self.should_validate(step):
-                metrics |= self.validate()
             self.end_step(step, metrics)
-        if self.validation:
-            self.summary |= self.validate()
+        self.summary |= self.validate()
         self.write_summary()
 
     def validate(self) -> dict[str, float]:
         """Returns loss, accuracy and margin over all pairs that are held out, without learning from them."""
+        if not self.validation:
+            return {}
         with self.timed("validate_seconds"):
             policy, tokens = self.score(self.validation)
             kl = self.divergence(self.validation) if self.objective.needs_kl else 0.0

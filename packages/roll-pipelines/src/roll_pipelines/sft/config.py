@@ -8,6 +8,7 @@ from roll_pipelines.config import BaseConfig, WorkerConfig
 from roll_pipelines.config.problems import Problem
 from roll_pipelines.data.model_source import model_problems
 from roll_pipelines.data.problems import TaskConfig
+from roll_pipelines.data.row_problems import row_problems
 from roll_pipelines.data.tiny_model import TinyModelConfig
 
 
@@ -36,14 +37,9 @@ class SFTConfig(BaseConfig):
         """Yields what is wrong beyond the types of the fields."""
         yield from super().problems()
         yield from model_problems(self)
-        files = self.sft_train.data_args.file_name
-        if (files is None) == (self.task is None):
-            rule = (
-                "must be given unless a task is" if files is None else "must be left out when a task is given"
-            )
-            yield Problem(
-                path="sft_train.data_args.file_name", rule=rule, value=files, hint="name rows or a task"
-            )
+        yield from row_problems(
+            self.sft_train.data_args, role="sft_train", task=self.task, validation_files=self.validation_files
+        )
         if self.task is not None and self.num_problems < 1:
             yield Problem(path="num_problems", rule="must be at least 1", value=self.num_problems)
         if self.sequence_length is None:

@@ -73,16 +73,15 @@ class SFTPipeline(BasePipeline):
                 TRAIN.validate(batch)
                 metrics = reduce_metrics(self.sft_train.train_step(batch).meta_info["metrics"])
             metrics["data/epoch"] = (step + 1) * config.batch_size() / len(self.training)
-            if self.validation and self.should_validate(step):
-                metrics |= self.validate()
             self.end_step(step, metrics)
         self.summary["sft_train/loss"] = self.state.log_history[-1]["sft_train/loss"]
-        if self.validation:
-            self.summary |= self.validate()
+        self.summary |= self.validate()
         self.write_summary()
 
     def validate(self) -> dict[str, float]:
         """Returns loss and exact match over all rows that are held out, without learning from them."""
+        if not self.validation:
+            return {}
         size = self.pipeline_config.sft_train.infer_batch_size * self.sft_train.dp_size
         with self.timed("validate_seconds"):
             parts = [
