@@ -228,16 +228,17 @@ class BasePipeline:
         self.telemetry.end_step()
 
     def end_step(self, global_step: int, metrics: Mapping[str, float]) -> None:
-        """Ends a step: logs its metrics once, moves the state on, and writes a checkpoint when it is due.
+        """Ends a step: validates when it is due, logs once, moves the state on, saves when it is due.
 
         Args:
             global_step: the step.
             metrics: reduced metrics, plain numbers by name.
         """
+        measured = self.validate() if self.should_validate(global_step) else {}
         seconds = {f"time/{name}": value for name, value in self._seconds.items()}
         self._seconds.clear()
         seconds |= self.timeline.end(global_step, self._known_clusters())
-        row = {name: as_number(name, value) for name, value in {**metrics, **seconds}.items()}
+        row = {name: as_number(name, value) for name, value in {**metrics, **measured, **seconds}.items()}
         self.state.step = global_step
         self.state.log_history.append({**row, "system/step": global_step})
         if global_step % self.pipeline_config.logging_steps == 0 or self.is_last_step(global_step):
@@ -259,6 +260,10 @@ class BasePipeline:
         """Returns whether `eval_steps` asks for validation at a step: every so many, and the last one."""
         every = self.pipeline_config.eval_steps
         return every > 0 and (global_step % every == 0 or self.is_last_step(global_step))
+
+    def validate(self) -> Mapping[str, float]:
+        """Returns what a subclass measures on held-out rows; `end_step` calls it when it is due."""
+        return {}
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:

@@ -247,3 +247,21 @@ def test_saved_generators_go_on_where_they_were(tmp_path: Path, draw: Callable[[
     load_random_state(tmp_path / "state.pt")
 
     assert [draw() for _ in range(5)] == expected
+
+
+class Validating(BasePipeline):
+    """Measures how often it was asked to."""
+
+    asked = 0
+
+    def validate(self) -> dict[str, float]:
+        self.asked += 1
+        return {"val/asked": float(self.asked)}
+
+
+def test_what_a_pipeline_validates_is_logged_at_the_step_in_which_it_is_due(tmp_path: Path) -> None:
+    with Validating(make(tmp_path, eval_steps=3)) as pipeline:
+        for step in pipeline.steps():
+            pipeline.end_step(step, {"loss": 1.0})
+    rows = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    assert {row["step"]: row.get("val/asked") for row in rows} == {0: 1.0, 1: None, 2: None, 3: 2.0, 4: 3.0}

@@ -33,6 +33,8 @@ class RLVRPipeline(BasePipeline):
     schemas: ClassVar[tuple[DataSchema, ...]] = SCHEMAS
     """The columns that each step needs and produces."""
     pipeline_config: RLVRConfig
+    newest: Evaluation | None = None
+    """What was measured last between steps, and so after the last one, unless `eval_steps` is 0."""
 
     def __init__(self, pipeline_config: RLVRConfig) -> None:
         """Warms the model up when it is asked to, and starts the roles.
@@ -82,11 +84,8 @@ class RLVRPipeline(BasePipeline):
                 metrics = reduce_metrics(learnt.meta_info["metrics"])
                 metrics |= rollout_metrics(rows, group_size=config.group_size)
                 metrics |= self.model_update(step + 1)
-            if self.should_validate(step):
-                found = self.evaluate()
-                metrics |= {"eval/accuracy": found.accuracy, "eval/greedy_accuracy": found.greedy_accuracy}
             self.end_step(step, metrics | self.throughput(rows))
-        self.keep(self.evaluate(), "after")
+        self.keep(self.newest or self.evaluate(), "after")
         self.summary |= {name: value for name, value in self.state.kv.items() if name.startswith("eval_")}
         self.write_summary()
 
@@ -138,6 +137,11 @@ class RLVRPipeline(BasePipeline):
             plain.meta_info["disable_adapter"] = True
             scored["ref_log_probs"] = tensor(self.actor_train.compute_log_probs(plain), "log_probs")
         rows.update(scored)
+
+    def validate(self) -> dict[str, float]:
+        """Returns accuracy on the held-out problems; the last step's is what the summary says of the run."""
+        found = self.newest = self.evaluate()
+        return {"eval/accuracy": found.accuracy, "eval/greedy_accuracy": found.greedy_accuracy}
 
     def evaluate(self) -> Evaluation:
         """Measures accuracy on the held-out problems with the weights that `actor_infer` holds."""
