@@ -7,6 +7,7 @@ and wander with the load of the machine; the ratios are what to read.
 """
 
 import argparse
+import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -68,6 +69,16 @@ class BareWorker:
     def echo(self, data: DataProto) -> DataProto:
         """Return the batch."""
         return data
+
+
+class BareSlowWorker:
+    """The same as one would write it by hand."""
+
+    def __init__(self) -> None:
+        sleep(2)
+
+    def nothing(self) -> None:
+        """Return nothing."""
 
 
 class BareLightWorker:
@@ -169,9 +180,13 @@ def bench_creation(manager: ResourceManager, repeats: int) -> None:
 
 
 def bench_parallel(manager: ResourceManager) -> None:
-    """Time eight clusters whose constructors sleep two seconds against one."""
+    """Time eight clusters whose constructors sleep two seconds against one, and the same with bare actors.
 
-    def create(count: int) -> float:
+    Ray starts a process for each, which takes a core about a second: with fewer than eight cores the ratio of
+    eight to one tells of the machine, and that of ours to bare tells of us.
+    """
+
+    def ours(count: int) -> float:
         roles = {f"slow{i}": (f"slow{i}", SlowWorker, WorkerConfig(world_size=1)) for i in range(count)}
         start = perf_counter()
         clusters = create_clusters(roles, manager)
@@ -180,9 +195,25 @@ def bench_parallel(manager: ResourceManager) -> None:
             cluster.close()
         return seconds * 1e3
 
-    create(1)
-    one, eight = create(1), create(8)
-    report("8 clusters that sleep 2 s, against 1", eight, one, eight / one, limit=1.5)
+    def bare(count: int) -> float:
+        start = perf_counter()
+        actors = bare_actors(count, BareSlowWorker)
+        ray.get([actor.nothing.remote() for actor in actors])
+        seconds = perf_counter() - start
+        for actor in actors:
+            ray.kill(actor)
+        return seconds * 1e3
+
+    ours(1)
+    one, eight, one_bare, eight_bare = ours(1), ours(8), bare(1), bare(8)
+    report(
+        "8 clusters that sleep 2 s, against 8 bare actors", eight, eight_bare, eight / eight_bare, limit=1.2
+    )
+    cores = len(os.sched_getaffinity(0))
+    report(f"8 clusters against 1, on {cores} core(s)", eight, one, eight / one, limit=1.5)
+    report(
+        f"8 bare actors against 1, on {cores} core(s)", eight_bare, one_bare, eight_bare / one_bare, limit=1.5
+    )
 
 
 def open_cluster(
