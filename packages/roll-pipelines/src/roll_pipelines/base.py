@@ -320,7 +320,8 @@ class BasePipeline:
         folder = staging / PIPELINE_ROLE
         self.state.save_to_json(folder / "worker_state.json")
         save_random_state(folder / "random_state.pt")
-        final = self.checkpoint_store.commit(global_step)
+        in_use = self._uploader.in_use() if self._uploader is not None else ()
+        final = self.checkpoint_store.commit(global_step, in_use=in_use)
         logger.info("checkpoint of step %d: %s", global_step, final)
         if self._uploader is not None:
             self._uploader.upload(final)
@@ -364,7 +365,7 @@ class BasePipeline:
         self._watch.close()
         actions: list[Callable[[], None]] = [self.tracker.close]
         if self._uploader is not None:
-            actions.append(self._uploader.close)
+            actions += [self._uploader.close, self.checkpoint_store.prune]
         if not self._watch.ended:  # else there is nobody to talk to
             actions += [cluster.close for cluster in reversed(self._clusters)]
             actions.append(self.resource_manager.close)

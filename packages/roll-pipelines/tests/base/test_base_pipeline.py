@@ -2,17 +2,22 @@
 
 import json
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
+import fsspec  # type: ignore[import-untyped]  # fsspec ships no types
 import numpy as np
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]  # as above
 
 from roll_dispatch import Dispatch, register
 from roll_executor import Worker, WorkerStartError
 from roll_pipelines import BaseConfig, BasePipeline, ConfigError, WorkerConfig
+from roll_pipelines.config import CheckpointConfig
 from roll_pipelines.random_state import load_random_state, save_random_state, seed_everything
 
 
@@ -265,3 +270,29 @@ def test_what_a_pipeline_validates_is_logged_at_the_step_in_which_it_is_due(tmp_
             pipeline.end_step(step, {"loss": 1.0})
     rows = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     assert {row["step"]: row.get("val/asked") for row in rows} == {0: 1.0, 1: None, 2: None, 3: 2.0, 4: 3.0}
+
+
+class SlowFileSystem(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no types
+    """Takes nothing before it is told to."""
+
+    protocol = "slow"
+    store: ClassVar[dict[str, object]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    told = threading.Event()
+
+    def put(self, *arguments: object, **options: object) -> None:
+        assert self.told.wait(60)
+        super().put(*arguments, **options)
+
+
+def test_a_checkpoint_that_is_too_old_stays_until_its_copy_is_made(tmp_path: Path) -> None:
+    fsspec.register_implementation("slow", SlowFileSystem, clobber=True)
+    upload = CheckpointConfig(output_dir="slow://copies")
+    with BasePipeline(make(tmp_path, max_ckpt_to_keep=1, checkpoint_config=upload)) as pipeline:
+        for step in pipeline.steps():
+            pipeline.end_step(step, {"loss": 1.0})
+        assert pipeline.checkpoint_store.steps() == [1, 3, 4]
+        SlowFileSystem.told.set()
+    assert pipeline.checkpoint_store.steps() == [4]
+    copies = {part for name in SlowFileSystem.store for part in name.split("/") if "checkpoint-" in part}
+    assert copies == {"checkpoint-1", "checkpoint-3", "checkpoint-4"}

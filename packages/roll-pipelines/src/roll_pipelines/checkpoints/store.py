@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from roll_pipelines.checkpoints.manifest import damages, step_of, write_manifest
@@ -41,8 +42,12 @@ class CheckpointStore:
         staging.mkdir(parents=True)
         return staging
 
-    def commit(self, step: int) -> Path:
+    def commit(self, step: int, *, in_use: Collection[Path] = ()) -> Path:
         """Makes the staged checkpoint of a step the newest one, and removes those that are too old.
+
+        Args:
+            step: the step.
+            in_use: checkpoints that somebody still reads; they stay for now.
 
         Returns:
             The checkpoint's final directory.
@@ -57,7 +62,7 @@ class CheckpointStore:
         _write_pointer(self.root / LATEST, final.name)
         if old.exists():
             shutil.rmtree(old)
-        self._prune()
+        self.prune(in_use=in_use)
         return final
 
     def find(self, wanted: bool | int | str) -> Path | None:
@@ -108,12 +113,17 @@ class CheckpointStore:
             f"set resume_from_checkpoint: false to start anew"
         )
 
-    def _prune(self) -> None:
+    def prune(self, *, in_use: Collection[Path] = ()) -> None:
+        """Removes what crashes left behind and the checkpoints that are too old.
+
+        Args:
+            in_use: checkpoints that somebody still reads.
+        """
         for left_over in [*self.root.glob(".old-*"), *self.root.glob(".staging-*")]:
             shutil.rmtree(left_over)
-        if self._keep > 0:
-            for step in self.steps()[: -self._keep]:
-                shutil.rmtree(self.root / f"{PREFIX}{step}")
+        for step in self.steps()[: -self._keep] if self._keep > 0 else ():
+            if (path := self.root / f"{PREFIX}{step}") not in in_use:
+                shutil.rmtree(path)
 
 
 def resume_step(checkpoint: Path) -> int:

@@ -22,7 +22,11 @@ class Uploader:
         """
         self._target, self._in_background = target.rstrip("/"), in_background
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint-upload")
-        self._running: list[Future[None]] = []
+        self._running: dict[Future[None], Path] = {}
+
+    def in_use(self) -> list[Path]:
+        """Returns the checkpoints that are being copied or wait for it."""
+        return [checkpoint for future, checkpoint in self._running.items() if not future.done()]
 
     def upload(self, checkpoint: Path) -> None:
         """Starts to copy one checkpoint, or copies it when not in the background.
@@ -31,7 +35,7 @@ class Uploader:
             UploadError: this copy, or an earlier one in the background, failed.
         """
         self._collect(wait=False)
-        self._running.append(self._pool.submit(_copy, checkpoint, self._target))
+        self._running[self._pool.submit(_copy, checkpoint, self._target)] = checkpoint
         self._collect(wait=not self._in_background)
 
     def close(self) -> None:
@@ -47,7 +51,8 @@ class Uploader:
 
     def _collect(self, *, wait: bool) -> None:
         done = [future for future in self._running if wait or future.done()]
-        self._running = [future for future in self._running if future not in done]
+        for future in done:
+            del self._running[future]
         for future in done:
             future.result()
 
