@@ -76,3 +76,4 @@ def test_doctor_names_engines_devices_and_what_is_missing() -> None:
     assert "mock_train          works: scores, trains, generates" in result.stdout
     assert "roll-pipelines" in result.stdout
     assert "platform cpu" in result.stdout
+    assert "opentelemetry" in result.stdout

@@ -35,6 +35,8 @@ def diagnose() -> ExitCode:
         state = _version(package)
         remedy = f"not installed: pip install 'roll-pipelines[{name}]'"
         say(f"  {name:<18}  {state or remedy}")
+    state = _version("opentelemetry-sdk") or "not installed: pip install 'roll-pipelines[telemetry]'"
+    say(f"\ntelemetry\n  opentelemetry       {state}")
     ray = importlib.util.find_spec("ray") is not None
     say("")
     say("runtimes\n  local               always")
