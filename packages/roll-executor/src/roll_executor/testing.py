@@ -365,7 +365,11 @@ def check_closed_clusters_refuse_calls(manager: Manager) -> None:
 
 
 def shared_check_calls_are_counted(cluster: Cluster) -> None:
-    """Calls, failures and seconds are counted by method."""
+    """Calls, failures, seconds and bytes are counted by method."""
+    old = cluster.stats().get("double", MethodStats())
+    cluster.double([1, 2, 3])
+    new = cluster.stats()["double"]
+    assert (new.bytes_sent - old.bytes_sent, new.bytes_received - old.bytes_received) == (24, 24)
     before = cluster.stats().get("fail", MethodStats()).failures
     cluster.sleep(0.05)
     cluster.sleep(0.05)
