@@ -33,6 +33,6 @@ def in_processes(function: Callable[[Given], Made], rows: Sequence[Given], *, wo
     size = -(-len(rows) // (PARTS * workers))
     context = get_context("forkserver")
     # Imported once, before the processes are forked off; a fork of this process would inherit its threads.
-    context.set_forkserver_preload([_module_of(function), "transformers"])
+    context.set_forkserver_preload([_module_of(function)])
     with ProcessPoolExecutor(min(workers, len(rows)), mp_context=context) as pool:
         return list(pool.map(function, rows, chunksize=size))
