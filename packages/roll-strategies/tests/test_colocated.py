@@ -131,6 +131,7 @@ def test_memory_that_is_not_here_is_refused_and_the_old_weights_stay() -> None:
     ):
         WeightSender(transport=transport, bucket_bytes=4096).send(named_state(some_model(1)), version=1)
     assert control.sent[-1] == "abort_update"
+    assert open_spaces() == 0
     target.require_whole()
     assert all(torch.equal(value, before[name]) for name, value in named_state(model).items())
 

@@ -8,8 +8,10 @@ from torch import Tensor
 
 from roll_strategies.memory import Array, Bytes, bytes_of
 
-_BLOCK = 4096
+_BLOCK = 1024
 _BLOCKS = 64
+_SMALL = 256 * 1024
+"""Data of up to so many bytes is read whole."""
 MODES = ("sampled", "full")
 
 
@@ -18,11 +20,11 @@ def digest_of(data: Bytes, *, mode: str = "sampled") -> int:
 
     Args:
         data: uint8, one dimension; of a device only what is read is copied to the host.
-        mode: `full` reads every byte; `sampled` reads the length and 64 blocks of 4 KiB spread over the
-            data, which is every byte of data up to 256 KiB.
+        mode: `full` reads every byte; `sampled` reads the length and 64 blocks of 1 KiB spread over the
+            data, and every byte of data up to 256 KiB.
     """
     start = zlib.crc32(len(data).to_bytes(8, "little"))
-    if mode == "full" or len(data) <= _BLOCK * _BLOCKS:
+    if mode == "full" or len(data) <= _SMALL:
         return zlib.crc32(_host(data).data, start)
     last = len(data) - _BLOCK
     for index in range(_BLOCKS):
