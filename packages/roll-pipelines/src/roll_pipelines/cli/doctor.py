@@ -12,7 +12,7 @@ from roll_pipelines.config.tracker_names import PACKAGES
 from roll_resources import current_platform
 
 OURS = ("protocol", "dispatch", "resources", "executor", "strategies", "pipelines")
-OTHERS = ("torch", "transformers", "ray", "tensordict", "numpy", "datasets", "hydra-core", "pydantic", "peft")
+OTHERS = ("torch", "transformers", "ray", "tensordict", "numpy", "datasets", "hydra-core", "pydantic")
 
 
 def diagnose() -> ExitCode:
@@ -37,6 +37,8 @@ def diagnose() -> ExitCode:
         say(f"  {name:<18}  {state or remedy}")
     state = _version("opentelemetry-sdk") or "not installed: pip install 'roll-pipelines[telemetry]'"
     say(f"\ntelemetry\n  opentelemetry       {state}")
+    state = _version("peft") or "peft is not installed: pip install 'roll-pipelines[lora]'"
+    say(f"\nadapters\n  lora                {state}")
     ray = importlib.util.find_spec("ray") is not None
     say("")
     say("runtimes\n  local               always")
