@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 
 import torch
@@ -106,7 +107,7 @@ class _Update:
     ) -> None:
         self._transport, self._manifest, self._plan = transport, manifest, plan
         self._mode, self._timeout_s = mode, timeout_s
-        self._pending: tuple[str, Answer] | None = None
+        self._pending: deque[tuple[str, Answer]] = deque()
         self._digests: dict[str, int] = {}
         self._entries: list[BucketEntry] = []
         self._in_place: dict[int, Tensor] = {}
@@ -122,6 +123,9 @@ class _Update:
 
     def pack(self, index: int, spec: ParameterSpec, start: int, whole: Tensor) -> None:
         """Copies one parameter into its bucket, converting it to the dtype on the wire."""
+        if not self._entries:
+            # One bucket may be travelling while this one is packed: there is memory for two.
+            self._wait(keep=1)
         if self._transport is None or self.problem is not None:
             return
         wire = dtype_of(spec.dtype)
@@ -137,10 +141,9 @@ class _Update:
         )
 
     def put(self, index: int) -> None:
-        """Sends a packed bucket once the one before it, which was travelling meanwhile, is there."""
+        """Sends a packed bucket; the one before it may still be on its way."""
         if self._transport is None or self.problem is not None:
             return
-        self._wait()
         data = self._space(index)
         message = Bucket(
             version=self._manifest.version,
@@ -185,20 +188,21 @@ class _Update:
         if self._transport is None or self.problem is not None:
             return
         try:
-            self._pending = (phase, self._transport.send(method, payload))
+            self._pending.append((phase, self._transport.send(method, payload)))
         except Exception as error:  # noqa: BLE001  # whatever the transport raises, peers must still be told
             self._fail(str(error), phase, error)
 
-    def _wait(self) -> list[object]:
-        if self._pending is None:
-            return []
-        phase, answer = self._pending
-        self._pending = None
-        try:
-            return answer.result(self._timeout_s)
-        except Exception as error:  # noqa: BLE001  # whatever the transport raises, peers must still be told
-            self._fail(str(error) or type(error).__name__, phase, error)
-            return []
+    def _wait(self, *, keep: int = 0) -> list[object]:
+        """Waits until at most `keep` messages are unanswered, and returns the last answers that came."""
+        answers: list[object] = []
+        while len(self._pending) > keep and self.problem is None:
+            phase, answer = self._pending.popleft()
+            try:
+                answers = answer.result(self._timeout_s)
+            except Exception as error:  # noqa: BLE001  # whatever the transport raises, peers must still be told
+                self._fail(str(error) or type(error).__name__, phase, error)
+                return []
+        return answers
 
     def _fail(self, why: str, phase: str, cause: Exception | None) -> None:
         if self.problem is None:
