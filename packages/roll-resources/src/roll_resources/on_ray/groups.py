@@ -1,5 +1,6 @@
 """The placement groups of one manager: reserved, found again by name, and given back."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ class PlacementGroups:
         self._timeout_s = timeout_s
         self._held: list[PlacementGroup] = []
         self._found: list[PlacementGroup] = []
+        self._lock = threading.Lock()
 
     def reserve(
         self, bundles: Sequence[Mapping[str, float]], nodes: Sequence[RayNode], what: str
@@ -72,7 +74,8 @@ class PlacementGroups:
             if standing is None:
                 remove_placement_group(group)
             raise
-        self._held.append(group)
+        with self._lock:  # clusters are created and closed in threads
+            self._held.append(group)
         return group
 
     def find(self, what: str) -> Info | None:
@@ -95,7 +98,8 @@ class PlacementGroups:
     def _remove(self, group: PlacementGroup) -> None:
         if ray.is_initialized():
             remove_placement_group(group)
-        self._held = [held for held in self._held if held is not group]
+        with self._lock:
+            self._held = [held for held in self._held if held is not group]
 
     def close(self) -> None:
         """Remove all groups that end with this process."""
