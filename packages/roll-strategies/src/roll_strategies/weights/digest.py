@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Iterable
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from roll_strategies.memory import Array, Bytes, bytes_of
@@ -27,9 +28,12 @@ def digest_of(data: Bytes, *, mode: str = "sampled") -> int:
     if mode == "full" or len(data) <= _SMALL:
         return zlib.crc32(_host(data).data, start)
     last = len(data) - _BLOCK
-    for index in range(_BLOCKS):
-        offset = last * index // (_BLOCKS - 1)
-        start = zlib.crc32(_host(data[offset : offset + _BLOCK]).data, start)
+    offsets = [last * index // (_BLOCKS - 1) for index in range(_BLOCKS)]
+    if isinstance(data, Tensor) and data.device.type != "cpu":
+        return zlib.crc32(_host(torch.cat([data[o : o + _BLOCK] for o in offsets])).data, start)
+    here = _host(data)
+    for offset in offsets:
+        start = zlib.crc32(here[offset : offset + _BLOCK].data, start)
     return start
 
 
