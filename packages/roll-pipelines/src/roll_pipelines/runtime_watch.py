@@ -1,6 +1,5 @@
 """A run whose runtime has ended: noticed at once, by a thread, and said in the main thread."""
 
-import _thread
 import logging
 import signal
 import threading
@@ -70,6 +69,7 @@ class RuntimeWatch:
                 logger.error("%s of Ray has ended; this run cannot go on", self.ended)
                 for number in (signal.SIGINT, signal.SIGTERM):
                     if callable(signal.getsignal(number)):
-                        _thread.interrupt_main(number)
+                        # A real signal: one that Python only notes would not end a wait for a lock.
+                        signal.pthread_kill(threading.main_thread().ident or 0, number)
                         return
                 return

@@ -14,6 +14,7 @@ def test_the_main_thread_stops_waiting_when_the_runtime_has_ended() -> None:
     def wait_in_vain() -> None:
         ended.set()
         threading.Event().wait(60)
+        raise AssertionError("nobody came")
 
     with pytest.raises(KeyboardInterrupt):
         wait_in_vain()
