@@ -11,7 +11,15 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # a compil
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from roll_strategies.errors import WeightSyncError
-from roll_strategies.weights.manifest import LARGE_BYTES, Bucket, CollectiveGroup, runs_of
+from roll_strategies.weights.manifest import (
+    ALIGNMENT,
+    LARGE_BYTES,
+    Bucket,
+    BucketEntry,
+    CollectiveGroup,
+    places_in,
+    runs_of,
+)
 from roll_strategies.weights.transport import Answer, Transport
 
 PIECE_BYTES = 4 * 1024 * 1024
@@ -19,26 +27,24 @@ PIECE_BYTES = 4 * 1024 * 1024
 
 
 class Arriving:
-    """Runs of a bucket's bytes that may still be travelling."""
+    """A bucket whose bytes may still be travelling."""
 
-    def __init__(self, runs: Sequence[tuple[int, torch.Tensor, Sequence[dist.Work]]]) -> None:
-        self._runs = list(runs)
-        self._now, self._arrived = 0, 0
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[torch.Tensor, int, list[dist.Work]]] = {}
+
+    def add(self, start: int, memory: torch.Tensor, place: int, works: list[dist.Work]) -> None:
+        """Notes that the bytes at `start` of the bucket arrive at a place of some memory."""
+        self._places[start] = memory, place, works
 
     def part(self, start: int, stop: int) -> torch.Tensor:
-        """Returns the bytes from `start` to `stop` of the bucket, which have arrived; parts are asked for in
-        order."""
-        while self._now < len(self._runs):
-            first, memory, works = self._runs[self._now]
-            if stop <= first + len(memory):
-                break
-            self._now, self._arrived = self._now + 1, 0
-        else:
+        """Returns the bytes of the parameter that stands from `start` to `stop` of the bucket, arrived."""
+        if start == stop:
             return torch.empty(0, dtype=torch.uint8)
-        while self._arrived * PIECE_BYTES < stop - first:
-            works[self._arrived].wait()
-            self._arrived += 1
-        return memory[start - first : stop - first]
+        memory, place, works = self._places[start]
+        end = place + stop - start
+        for work in works[: -(-end // PIECE_BYTES)]:
+            work.wait()
+        return memory[place:end]
 
 
 class GroupMember:
@@ -100,12 +106,22 @@ class GroupMember:
 
     def broadcast(self, bucket: Bucket) -> list[dist.Work]:
         """Starts sending a bucket; its bytes must stay as they are until all works are done."""
+        works = []
+        for run in runs_of(bucket.entries):
+            works += self._start(self._joined(bucket, run))
+        return works
+
+    def _joined(self, bucket: Bucket, run: Sequence[BucketEntry]) -> torch.Tensor:
         data = bucket.data
         assert isinstance(data, torch.Tensor)
-        works = []
-        for start, stop in runs_of(bucket.entries):
-            works += self._start(bucket.in_place.get(start, data[start:stop]))
-        return works
+        if len(run) == 1:
+            [entry] = run
+            return bucket.in_place.get(entry.start, data[entry.start : entry.start + entry.num_bytes])
+        places, size = places_in(run)
+        joined = self.space(size)
+        for entry, place in zip(run, places, strict=True):
+            joined[place : place + entry.num_bytes] = data[entry.start : entry.start + entry.num_bytes]
+        return joined
 
     def receive(self, bucket: Bucket, landing: Mapping[int, torch.Tensor]) -> "Arriving":
         """Returns the bucket that the sender broadcasts, on its way; it stays until the next call.
@@ -114,12 +130,22 @@ class GroupMember:
             bucket: what it holds.
             landing: memory of runs that are received where they belong, by their start.
         """
-        runs = runs_of(bucket.entries)
-        needed = max((stop for start, stop in runs if start not in landing), default=0)
+        arriving = Arriving()
+        runs = [(run, *places_in(run)) for run in runs_of(bucket.entries)]
+        sizes = [size for run, _, size in runs if run[0].start not in landing]
+        needed = sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
         if self._space is None or len(self._space) < needed:
             self._space = self.space(needed)
-        places = [(start, landing.get(start, self._space[start:stop])) for start, stop in runs]
-        return Arriving([(start, memory, self._start(memory)) for start, memory in places])
+        free = 0
+        for run, places, size in runs:
+            memory = landing.get(run[0].start) if len(run) == 1 else None
+            if memory is None:
+                memory = self._space[free : free + size]
+                free += -(-size // ALIGNMENT) * ALIGNMENT
+            works = self._start(memory)
+            for entry, place in zip(run, places, strict=True):
+                arriving.add(entry.start, memory, place, works)
+        return arriving
 
     def _start(self, data: torch.Tensor) -> list[dist.Work]:
         """Starts one broadcast per piece, so that the first ones can be used while the last are

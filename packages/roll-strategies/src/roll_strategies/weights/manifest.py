@@ -105,22 +105,20 @@ LARGE_BYTES = 1024 * 1024
 belongs."""
 
 
-def runs_of(entries: Sequence[BucketEntry]) -> list[tuple[int, int]]:
-    """Returns the runs of bytes, from first to past the last, in which a collective sends a bucket.
+def runs_of(entries: Sequence[BucketEntry]) -> list[tuple[BucketEntry, ...]]:
+    """Returns the runs in which a collective sends a bucket: all small parameters together, then each large
+    one; empty ones are in none."""
+    small = tuple(entry for entry in entries if 0 < entry.num_bytes < LARGE_BYTES)
+    return [*([small] if small else []), *((e,) for e in entries if e.num_bytes >= LARGE_BYTES)]
 
-    Args:
-        entries: of the bucket; each large one is a run of its own, small neighbours are one together.
-    """
-    runs: list[tuple[int, int]] = []
-    alone = True
-    for entry in entries:
-        large, end = entry.num_bytes >= LARGE_BYTES, entry.start + entry.num_bytes
-        if large or alone:
-            runs.append((entry.start, end))
-        else:
-            runs[-1] = (runs[-1][0], end)
-        alone = large
-    return [(start, stop) for start, stop in runs if stop > start]
+
+def places_in(run: Sequence[BucketEntry]) -> tuple[list[int], int]:
+    """Returns where each parameter of a run starts in it, aligned, and how many bytes the run has."""
+    places, end = [], 0
+    for entry in run:
+        places.append(-(-end // ALIGNMENT) * ALIGNMENT)
+        end = places[-1] + entry.num_bytes
+    return places, end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
