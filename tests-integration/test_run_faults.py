@@ -92,7 +92,7 @@ PIPELINES = {
         "actor_train",
         "Actor",
         (
-            "warm_up.steps=2",
+            "warm_up.steps=0",
             "rollout_batch_size=4",
             "actor_train.world_size=1",
             "actor_infer.generating_args.num_return_sequences=4",
