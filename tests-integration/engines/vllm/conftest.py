@@ -1,6 +1,7 @@
 """A tiny model that vLLM can serve, and one engine on it that all tests of the folder share."""
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def vllm_is_here() -> None:
     """Skips the whole folder where vLLM is missing."""
     if importlib.util.find_spec("vllm") is None:
         pytest.skip(HOW)
+    # vLLM reads it once: without it, it wants a NUMA node for each of several processes.
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
 
 
 @pytest.fixture(scope="session")

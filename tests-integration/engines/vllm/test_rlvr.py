@@ -28,4 +28,4 @@ def test_vllm_samples_with_the_weights_of_every_step(tmp_path: Path) -> None:
     assert len(rows) == 4
     # Stale weights would show from the second step on: each moves every log-probability by far more.
     assert max(row["rollout/train_infer_difference"] for row in rows) < 1e-4
-    assert min(row["actor_train/grad_norm"] for row in rows) > 1e-4
+    assert max(row["actor_train/grad_norm"] for row in rows) > 1e-2

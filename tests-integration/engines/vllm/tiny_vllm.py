@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, Qwen2Config
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from roll_protocol import DataProto
 from roll_strategies import ModelSettings, StrategyContext, build_strategy
@@ -22,9 +22,13 @@ OPTIONS = {"enforce_eager": True, "max_model_len": 128, "kv_cache_memory_bytes":
 
 
 def save_model(folder: Path, *, tied: bool) -> Path:
-    """Saves a tiny model whose attention heads are as wide as vLLM's kernels for a CPU want (32)."""
+    """Saves a tiny model whose attention heads are as wide as vLLM's kernels for a CPU want (32).
+
+    The tied one is a Llama: in vLLM its head is a layer of its own that holds the tensor of the embedding,
+    while that of a Qwen2 is the embedding.
+    """
     torch.manual_seed(0)
-    config = Qwen2Config(
+    config = (LlamaConfig if tied else Qwen2Config)(
         vocab_size=VOCAB_SIZE,
         hidden_size=128,
         intermediate_size=96,

@@ -66,5 +66,22 @@ class EngineExtension:
 
     def roll_end_update(self) -> None:
         """Repacks what has arrived; a layer for which nothing came keeps what it had."""
+        model = self.model_runner.get_model()
         with set_current_vllm_config(self.vllm_config), torch.device(self.model_runner.device):
-            finalize_layerwise_reload(self.model_runner.get_model(), self.vllm_config.model_config)
+            finalize_layerwise_reload(model, self.vllm_config.model_config)
+            # vLLM repacks only the layer under whose name a tied tensor came: on a CPU the head would go on
+            # with a packed copy of the old one.
+            for layer in sharing_layers(model):
+                layer.quant_method.process_weights_after_loading(layer)
+
+
+def sharing_layers(model: nn.Module) -> list[Any]:  # Any: layers of vLLM's own
+    """Returns the layers that can be repacked and hold a parameter that an earlier layer holds, too."""
+    seen: set[int] = set()
+    found = []
+    for layer in model.modules():
+        held = {id(parameter) for parameter in layer.parameters(recurse=False)}
+        if held & seen and hasattr(layer, "quant_method"):
+            found.append(layer)
+        seen |= held
+    return found
