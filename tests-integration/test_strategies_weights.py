@@ -34,8 +34,6 @@ LIMIT_S = 4.0
 class SyncWorker(Worker):
     """Makes a new strategy whenever it is initialized, from the role that it is told."""
 
-    asleep = threading.Event()
-
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def initialize(self, pipeline_config: Any) -> None:  # Any: see Worker
         super().initialize(pipeline_config)
@@ -54,7 +52,7 @@ class SyncWorker(Worker):
 
     def update_parameter_in_bucket(self, bucket: Bucket) -> int:
         if getattr(self.pipeline_config, "silent_rank", None) == self.rank:
-            self.asleep.wait(2.5 * LIMIT_S)
+            threading.Event().wait(2.5 * LIMIT_S)  # silent for longer than the source waits
         return super().update_parameter_in_bucket(bucket)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import os
+import time
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,13 @@ def serve(target: UpdateTarget, pipe: "Connection[Any, Any]") -> None:
 
 
 def connected(port: int) -> Any:  # Any: a connection
-    for _ in range(2000):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
         try:
             return Client(("127.0.0.1", port))
         except ConnectionRefusedError:
-            os.sched_yield()
-    raise AssertionError("nobody listens")
+            os.sched_yield()  # the other process is still on its way
+    raise AssertionError(f"nobody listens at port {port}")
 
 
 def open_spaces() -> int:
