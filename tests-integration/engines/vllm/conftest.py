@@ -24,7 +24,8 @@ def vllm_is_here() -> None:
     if importlib.util.find_spec("vllm") is None:
         pytest.skip(HOW)
     # vLLM reads it once: without it, it wants a NUMA node for each of several processes.
-    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
+    cores = sorted(os.sched_getaffinity(0))
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = f"{cores[0]}|{cores[-1]}"
 
 
 @pytest.fixture(scope="session")
