@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from roll_executor import Cluster, ClusterClosedError
+from roll_executor import Cluster
 from roll_resources import parse_device_mapping
 
 
@@ -17,8 +17,11 @@ class Turns:
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled
-        self._waiting: set[Cluster] = set()
         self._known: list[Cluster] = []
+        self._away: set[Cluster] = set()
+        """Roles that have nothing on their devices."""
+        self._short: set[Cluster] = set()
+        """Roles that lack some or all of their states there."""
 
     def join(self, cluster: Cluster) -> None:
         """Lets a role take part; its states are on its devices now."""
@@ -32,23 +35,19 @@ class Turns:
             clusters: who is needed next.
             include: the kinds of state that they need; None means all.
         """
+        self._known = [cluster for cluster in self._known if not cluster.closed]  # a warm-up, say, has ended
         needed = [cluster for cluster in clusters if cluster in self._known]
-        for other in list(self._known):
-            if other not in needed and other not in self._waiting and _meet(other, needed):
-                self._send_away(other)
+        for other in self._known:
+            if other not in needed and other not in self._away and _meet(other, needed):
+                other.offload_states()
+                self._away.add(other)
+                self._short.add(other)
         for cluster in needed:
-            if cluster in self._waiting:
+            if cluster in self._short:
                 cluster.load_states(include)
+                self._away.discard(cluster)
                 if include is None:
-                    self._waiting.discard(cluster)
-
-    def _send_away(self, cluster: Cluster) -> None:
-        try:
-            cluster.offload_states()
-        except ClusterClosedError:
-            self._known.remove(cluster)  # a role that has ended, such as a warm-up, takes no more turns
-        else:
-            self._waiting.add(cluster)
+                    self._short.discard(cluster)
 
 
 def _meet(one: Cluster, others: Sequence[Cluster]) -> bool:

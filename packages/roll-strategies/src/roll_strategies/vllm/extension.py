@@ -29,9 +29,8 @@ class BeforeTheCut(nn.Module):
         self, logits: Tensor, generators: object, k: Tensor | None, p: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Returns tokens [N] and log-probabilities [N, V] of logits [N, V] that have their temperature."""
-        log_probs = logits.log_softmax(
-            dim=-1, dtype=torch.float32
-        )  # first: the inner one writes to its input
+        # First: the inner one writes to its input.
+        log_probs = logits.log_softmax(dim=-1, dtype=torch.float32)
         tokens, _ = self.inner(logits, generators, k, p)
         return tokens, log_probs
 
