@@ -27,6 +27,9 @@ class Releasing:
     def abort(self, worker: Any) -> None:
         worker.leave.set()
 
+    def end_worker(self, worker: Any) -> None:
+        worker.entered.set()
+
 
 def host_of_one(*hooks: object) -> Host:
     place = WorkerPlace(cluster_name="c", rank=0, world_size=1)
@@ -73,3 +76,11 @@ def test_a_hook_that_fails_to_abort_does_not_keep_the_others_from_it() -> None:
     host = host_of_one(Failing(), Releasing())
     assert host.abort() == ["RuntimeError: no collective here"]
     assert host.worker.leave.is_set()
+
+
+def test_a_worker_that_is_about_to_be_ended_is_told() -> None:
+    host = host_of_one(Releasing())
+    server = ControlServer("127.0.0.1", token="secret", owner=lambda: host)
+    assert ask(server.address, "secret", "end", 5.0) == {"problems": []}
+    assert host.worker.entered.is_set()
+    server.close()

@@ -60,9 +60,11 @@ class ControlServer:
 
 
 def answer(host: Host | None, command: str) -> Reply:
-    """Return the answer of a worker, None while it is being built, to ``status``, ``stacks`` or ``abort``."""
+    """Return the answer to ``status``, ``stacks``, ``abort`` or ``end`` of a worker; None: not built yet."""
     if command == "abort":
         return {"problems": host.abort() if host else []}
+    if command == "end":
+        return {"problems": host.end() if host else []}
     reply: Reply = {"pid": os.getpid(), "built": host is not None}
     if host is not None:
         now = time.monotonic()

@@ -19,7 +19,7 @@ class Hooks:
 
     Args:
         hooks: objects with any of ``start_worker``, ``sharing_process``, ``before_call``, ``after_call``,
-            ``abort``, ``random_state`` and ``set_random_state``; None: those that are installed.
+            ``abort``, ``end_worker``, ``random_state``, ``set_random_state``; None: those that are installed.
     """
 
     def __init__(self, hooks: Sequence[object] | None = None) -> None:
@@ -63,11 +63,18 @@ class Hooks:
 
     def abort(self, worker: object) -> list[str]:
         """Tell every hook that a peer has failed; return what went wrong doing so."""
+        return self._tell("abort", worker)
+
+    def end_worker(self, worker: object) -> list[str]:
+        """Tell every hook that the worker is about to be ended; return what went wrong doing so."""
+        return self._tell("end_worker", worker)
+
+    def _tell(self, name: str, worker: object) -> list[str]:
         problems = []
-        for hook in self._having("abort"):
+        for hook in self._having(name):
             try:
                 hook(worker)
-            except Exception as error:  # noqa: BLE001  # one hook's failure must not keep the others from releasing
+            except Exception as error:  # noqa: BLE001  # one hook's failure must not keep the others from theirs
                 problems.append(f"{type(error).__name__}: {error}")
         return problems
 

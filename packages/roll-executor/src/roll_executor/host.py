@@ -196,6 +196,10 @@ class Host:
         """A peer has failed: leave any collective. Safe to call from another thread."""
         return self.hooks.abort(self.worker)
 
+    def end(self) -> list[str]:
+        """The process is about to be ended: save what would be lost. Safe to call from another thread."""
+        return self.hooks.end_worker(self.worker)
+
     def _span(self, header: Header) -> AbstractContextManager[None]:
         return working(self.place.worker_name, header.method, header.context)
 

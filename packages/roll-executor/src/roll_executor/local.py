@@ -16,7 +16,7 @@ from roll_executor.errors import Where, WorkerDiedError, WorkerError
 from roll_executor.host import Header, Host, Status
 from roll_executor.place import WorkerPlace
 from roll_executor.rendezvous import HeldPort
-from roll_executor.workers import Health, Launch, Outcome, Ticket
+from roll_executor.workers import END_S, Health, Launch, Outcome, Ticket
 from roll_resources import Placement
 
 
@@ -260,6 +260,7 @@ class LocalWorkers:
 
     def close(self) -> None:
         """Let go of all workers."""
+        self.control(range(len(self.hosts)), "end", END_S)
         self.kill(range(len(self.hosts)))
         self._order = None
         for lane in self._lanes:

@@ -65,6 +65,8 @@ class Health:
     log_files: tuple[str, ...] = ()
 
 
+END_S = 1.0
+"""Seconds that hooks have before their worker is ended by ``close``."""
 Outcome = Status | WorkerError | None
 """How a rank's call ended; None: not yet."""
 

@@ -5,10 +5,12 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from roll_pipelines.config.base_config import TelemetryConfig
+from roll_pipelines.span_collector import CollectorSpans, traces_url
 
 VARIABLE = "ROLL_TELEMETRY"
 """Tells a worker's process what to do with its spans."""
@@ -89,20 +91,21 @@ _OUTLETS = _Outlets()
 class Telemetry:
     """What one process of a run does with its spans."""
 
-    def __init__(self, config: TelemetryConfig, run_dir: Path, *, who: str) -> None:
+    def __init__(self, config: TelemetryConfig, run_dir: Path, *, who: str, quiet: bool = False) -> None:
         """Begins to collect the spans of this process, when the configuration asks for it.
 
         Args:
             config: where spans go.
             run_dir: files of spans stand below it.
             who: this process's name, such as `driver` or `actor_train-0`.
+            quiet: the driver has said already that the collector does not answer.
         """
         self._config, self._run_dir = config, run_dir
         self._outlet: Any = None  # Any: a span processor
         self._step: Any = None  # Any: a span
         self._leave: Callable[[], None] | None = None
         if config.spans is not None:
-            self._outlet = _outlet(config, run_dir / SPANS_FOLDER / f"{who}.jsonl")
+            self._outlet = _outlet(config, run_dir / SPANS_FOLDER / f"{who}.jsonl", quiet=quiet)
             _attach(config, who)
             _OUTLETS.open.append(self._outlet)
 
@@ -110,8 +113,13 @@ class Telemetry:
         """Returns the variables with which a worker's process does the same."""
         if self._outlet is None:
             return {}
-        told = {**vars(self._config), "run_dir": str(self._run_dir)}
-        return {VARIABLE: json.dumps(told)}
+        config, quiet = self._config, False
+        if isinstance(self._outlet, CollectorSpans):
+            config = replace(config, endpoint=traces_url(config.endpoint))
+            quiet = not self._outlet.answers()
+        told = {"config": vars(config), "run_dir": str(self._run_dir), "quiet": quiet}
+        passed = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
+        return {**passed, VARIABLE: json.dumps(told)}
 
     def begin_step(self, step: int) -> None:
         """Opens the span of a step; calls until it ends are parts of it."""
@@ -143,25 +151,28 @@ class Telemetry:
 class TelemetryHook:
     """Collects the spans of a worker's process; entry-point group `roll.call_hooks`."""
 
+    def __init__(self) -> None:
+        """Holds nothing yet."""
+        self._telemetry: Telemetry | None = None
+
     def start_worker(self, worker: object) -> None:
         """Begins when the driver has told this process to."""
         told: Mapping[str, Any] = json.loads(os.environ.pop(VARIABLE, "null")) or {}  # Any: JSON
         if told:
-            run_dir = Path(told["run_dir"])
-            config = TelemetryConfig(**{name: value for name, value in told.items() if name != "run_dir"})
-            Telemetry(config, run_dir, who=str(getattr(worker, "worker_name", "worker")))
+            config, who = TelemetryConfig(**told["config"]), str(getattr(worker, "worker_name", "worker"))
+            self._telemetry = Telemetry(config, Path(told["run_dir"]), who=who, quiet=told["quiet"])
+
+    def end_worker(self, worker: object) -> None:
+        """Sends what is waiting."""
+        telemetry, self._telemetry = self._telemetry, None
+        if telemetry is not None:
+            telemetry.close()
 
 
-def _outlet(config: TelemetryConfig, path: Path) -> Any:  # Any: a span processor
+def _outlet(config: TelemetryConfig, path: Path, *, quiet: bool) -> FileSpans | CollectorSpans:
     if config.spans == "file":
         return FileSpans(path)
-    export: Any = importlib.import_module("opentelemetry.sdk.trace.export")  # Any: an extra
-    otlp: Any = importlib.import_module(
-        "opentelemetry.exporter.otlp.proto.http.trace_exporter"
-    )  # Any: as above
-    return export.BatchSpanProcessor(
-        otlp.OTLPSpanExporter(endpoint=config.endpoint), schedule_delay_millis=1000
-    )
+    return CollectorSpans(traces_url(config.endpoint), quiet=quiet)
 
 
 def _attach(config: TelemetryConfig, who: str) -> None:

@@ -14,7 +14,7 @@ from roll_executor.host import Header, Status
 from roll_executor.on_ray.facts import Facts, end_process
 from roll_executor.on_ray.failures import translate
 from roll_executor.on_ray.logs import last_lines
-from roll_executor.workers import Health, Outcome, Ticket
+from roll_executor.workers import END_S, Health, Outcome, Ticket
 from roll_resources.on_ray import available_per_node
 
 if TYPE_CHECKING:
@@ -224,6 +224,7 @@ class RayWorkers:
     def close(self) -> None:
         """End all workers for good."""
         if ray.is_initialized():
+            self.control(range(len(self.actors)), "end", END_S)
             self._kill(range(len(self.actors)), final=True)
 
 

@@ -29,7 +29,7 @@ class TelemetryConfig:
     spans: Literal["file", "otlp"] | None = None
     """`file` writes them into the run directory's `spans/`, `otlp` sends them to a collector."""
     endpoint: str | None = None
-    """Address of the collector; None: what `OTEL_EXPORTER_OTLP_ENDPOINT` says."""
+    """Address of the collector (OTLP over HTTP); None: what `OTEL_EXPORTER_OTLP_ENDPOINT` says."""
     service_name: str = "roll"
     """Name of the run in the collector."""
     sampled_share: float = 1.0

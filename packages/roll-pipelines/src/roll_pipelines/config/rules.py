@@ -89,22 +89,29 @@ def _trackers(config: BaseConfig) -> Iterator[Problem]:
             yield Problem(path=f"tracker_kwargs.{name}", rule="must be a tracker", value=name, hint=hint)
 
 
+OTLP = "opentelemetry.exporter.otlp.proto.http"
+
+
 def _telemetry(config: BaseConfig) -> Iterator[Problem]:
     settings = config.telemetry
-    needed = {"file": ["opentelemetry.sdk"], "otlp": ["opentelemetry.sdk", "opentelemetry.exporter"]}
+    needed = {"file": ["opentelemetry.sdk"], "otlp": ["opentelemetry.sdk", OTLP]}
     for module in needed.get(settings.spans or "", []):
         if not _is_installed(module):
             rule = f"needs the package {module.replace('.', '-')}"
             hint = "pip install 'roll-pipelines[telemetry]'"
             yield Problem(path="telemetry.spans", rule=rule, value=settings.spans, hint=hint)
             break
+    if settings.endpoint is not None and not settings.endpoint.startswith(("http://", "https://")):
+        rule, hint = "must begin with http:// or https:// (OTLP over HTTP, not gRPC)", "http://localhost:4318"
+        yield Problem(path="telemetry.endpoint", rule=rule, value=settings.endpoint, hint=hint)
     if not 0.0 <= settings.sampled_share <= 1.0:
         value = settings.sampled_share
         yield Problem(path="telemetry.sampled_share", rule="must be from 0 to 1", value=value, hint="1.0")
 
 
 def _is_installed(module: str) -> bool:
-    return all(importlib.util.find_spec(name) is not None for name in (module.partition(".")[0], module))
+    parts = module.split(".")
+    return all(importlib.util.find_spec(".".join(parts[: end + 1])) is not None for end in range(len(parts)))
 
 
 def _strategy(path: str, role: WorkerConfig, machine: Machine) -> Iterator[Problem]:
