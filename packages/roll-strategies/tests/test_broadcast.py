@@ -1,14 +1,21 @@
 """Broadcasts of large parameters, which are sent from and received into their own memory."""
 
 import dataclasses
+import datetime
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # a compiled class, not listed
 
 from roll_strategies import Bucket, StaleWeights, UpdateTarget, WeightSender, WeightSyncError
 from roll_strategies.testing import DirectTransport
 from roll_strategies.weights.collective import BroadcastTransport
+from roll_strategies.weights.relay import PIECE_BYTES, Relay
 
 
 def large_and_small(seed: int) -> dict[str, Tensor]:
@@ -56,24 +63,101 @@ def test_large_parameters_travel_between_their_own_places_and_small_ones_togethe
     transport.close()
 
 
-def test_a_parameter_that_was_damaged_in_place_is_named_and_the_target_refuses_to_compute() -> None:
+@pytest.mark.parametrize("culprit", [0, 1, 2])
+def test_a_parameter_that_was_damaged_in_place_is_named_and_the_others_are_released(culprit: int) -> None:
     def spoil(index: int, method: str, payload: object) -> object:
-        if index == 0 or not isinstance(payload, Bucket) or payload.version != 1:
+        if index != culprit or not isinstance(payload, Bucket) or payload.version != 1:
             return payload
-        entries = [dataclasses.replace(e, digest=e.digest ^ (e.name == "g")) for e in payload.entries]
+        entries = [dataclasses.replace(e, digest=e.digest ^ (e.name == "b")) for e in payload.entries]
         return dataclasses.replace(payload, entries=tuple(entries))
 
-    targets = [UpdateTarget(Home(large_and_small(0)), rank=rank, digest="full") for rank in range(2)]
+    targets = [UpdateTarget(Home(large_and_small(0)), rank=rank, digest="full") for rank in range(3)]
     control = DirectTransport(targets, spoil=spoil)
-    transport = BroadcastTransport(control, name="damaged", addr="127.0.0.1", timeout_s=60)
+    transport = BroadcastTransport(control, name="damaged", addr="127.0.0.1", timeout_s=600)
     sender = WeightSender(transport=transport, bucket_bytes=2_000_000, digest="full")
     with pytest.raises(
-        WeightSyncError, match=r"put of bucket .*target rank 1: parameter 'g' arrived damaged"
+        WeightSyncError, match=rf"put of bucket .*target rank {culprit}: parameter 'b' arrived damaged"
     ):
         sender.send(large_and_small(1), version=1)
-    with pytest.raises(StaleWeights, match="rank 1 holds mixed weights: update 1 was given up halfway"):
-        targets[1].require_whole()
-    sender.send(large_and_small(2), version=2)
+    with pytest.raises(StaleWeights, match=f"rank {culprit} holds mixed weights: update 1 was given up"):
+        targets[culprit].require_whole()
+    sent = large_and_small(2)
+    sender.send(sent, version=2)  # would wait ten minutes for a target that still waits for its bytes
     for target in targets:
         target.require_whole()
     transport.close()
+
+
+class Counting:
+    """A gloo group that counts what it sends."""
+
+    def __init__(self, backend: Any) -> None:  # Any: a compiled class
+        self._backend = backend
+        self.num_bytes = 0
+
+    def send(self, tensors: list[Tensor], to: int, tag: int) -> dist.Work:
+        """Counts and sends."""
+        self.num_bytes += sum(tensor.numel() for tensor in tensors)
+        work: dist.Work = self._backend.send(tensors, to, tag)
+        return work
+
+    def recv(self, tensors: list[Tensor], source: int, tag: int) -> dist.Work:
+        """Receives."""
+        work: dist.Work = self._backend.recv(tensors, source, tag)
+        return work
+
+
+def test_a_link_carries_every_byte_once_and_pieces_may_be_taken_in_any_order() -> None:
+    store = HashStore()
+    sizes = [3, PIECE_BYTES, 2 * PIECE_BYTES + 5, 70]
+    draws = torch.Generator().manual_seed(0)
+    runs = [torch.randint(256, (size,), dtype=torch.uint8, generator=draws) for size in sizes]
+
+    def member(rank: int) -> tuple[int, list[Tensor]]:
+        gloo = dist.ProcessGroupGloo(store, rank, 4, datetime.timedelta(seconds=60))
+        counting = Counting(gloo)
+        relay = Relay(counting, rank=rank, world_size=4)
+        kept = []
+        for bucket in range(3):
+            relay.begin_bucket()
+            memory = [run + bucket if rank == 0 else torch.empty_like(run) for run in runs]
+            pieces = [piece for run in memory for piece in relay.start(run)]
+            random.Random(rank).shuffle(pieces)
+            for piece in pieces:
+                piece.wait()
+                piece.wait()
+            kept.append(memory)
+        for _ in range(2):
+            relay.begin_bucket()  # all has left
+        relay.close()
+        return counting.num_bytes, [run - bucket for bucket, memory in enumerate(kept) for run in memory]
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(member, range(4)))
+    total = 3 * sum(sizes)
+    assert [num_bytes for num_bytes, _ in found] == [total, total, total, 0]
+    for _, arrived in found:
+        assert all(torch.equal(got, sent) for got, sent in zip(arrived, runs * 3, strict=True))
+
+
+def test_who_waits_for_a_member_that_left_is_told_and_a_piece_that_was_let_go_never_counts_as_arrived() -> (
+    None
+):
+    store = HashStore()
+
+    def member(rank: int) -> Relay:
+        gloo = dist.ProcessGroupGloo(store, rank, 2, datetime.timedelta(seconds=600))
+        relay = Relay(gloo, rank=rank, world_size=2)
+        relay.begin_bucket()
+        return relay
+
+    with ThreadPoolExecutor(2) as threads:
+        sender, target = threads.map(member, range(2))
+        [waiting] = target.start(torch.empty(8, dtype=torch.uint8))
+        told = threads.submit(waiting.wait)
+        sender.close()
+        with pytest.raises(RuntimeError, match="closed by peer"):
+            told.result()
+        target.close()
+        with pytest.raises(WeightSyncError, match="the group that carries the bytes was closed"):
+            waiting.wait()

@@ -1,9 +1,9 @@
 """A broadcast group of its own for weights, apart from the groups in which engines compute."""
 
 import datetime
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,41 +20,37 @@ from roll_strategies.weights.manifest import (
     places_in,
     runs_of,
 )
+from roll_strategies.weights.relay import PIECE_BYTES, Broadcast, Piece, Relay, Wire
 from roll_strategies.weights.transport import Answer, Transport
-
-PIECE_BYTES = 4 * 1024 * 1024
-"""Bytes of one collective call."""
 
 
 class Arriving:
     """A bucket whose bytes may still be travelling."""
 
     def __init__(self) -> None:
-        self._places: dict[int, tuple[torch.Tensor, int, list[dist.Work]]] = {}
+        self._places: dict[int, tuple[torch.Tensor, int, list[Piece]]] = {}
 
-    def add(self, start: int, memory: torch.Tensor, place: int, works: list[dist.Work]) -> None:
+    def add(self, start: int, memory: torch.Tensor, place: int, pieces: list[Piece]) -> None:
         """Notes that the bytes at `start` of the bucket arrive at a place of some memory."""
-        self._places[start] = memory, place, works
+        self._places[start] = memory, place, pieces
 
     def part(self, start: int, stop: int) -> torch.Tensor:
         """Returns the bytes of the parameter that stands from `start` to `stop` of the bucket, arrived."""
         if start == stop:
             return torch.empty(0, dtype=torch.uint8)
-        memory, place, works = self._places[start]
+        memory, place, pieces = self._places[start]
         end = place + stop - start
-        for work in works[: -(-end // PIECE_BYTES)]:
-            work.wait()
+        for piece in pieces[place // PIECE_BYTES : -(-end // PIECE_BYTES)]:
+            piece.wait()
         return memory[place:end]
 
 
 class GroupMember:
     """One end of a broadcast group: rank 0 sends, the others receive."""
 
-    def __init__(self, backend: Any, *, device: torch.device, name: str) -> None:
-        self._backend = backend
-        self._device = device
-        self._name = name
-        self._space: torch.Tensor | None = None
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._spaces: deque[torch.Tensor | None] = deque([None, None])
 
     @classmethod
     def join(
@@ -84,32 +80,32 @@ class GroupMember:
             store = TCPStore(group.addr, group.port, is_master=False, timeout=timeout)
         scoped = PrefixStore(group.name, store)
         if group.backend == "gloo":
-            backend = dist.ProcessGroupGloo(scoped, group_rank, group.world_size, timeout)
-            return cls(backend, device=torch.device("cpu"), name=group.name)
+            gloo = dist.ProcessGroupGloo(scoped, group_rank, group.world_size, timeout)
+            return cls(Relay(gloo, rank=group_rank, world_size=group.world_size))
         if group.backend == "nccl":
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = timeout
-            nccl = dist.ProcessGroupNCCL(scoped, group_rank, group.world_size, options)
-            return cls(nccl, device=torch.device("cuda", torch.cuda.current_device()), name=group.name)
+            return cls(Broadcast(dist.ProcessGroupNCCL(scoped, group_rank, group.world_size, options)))
         raise WeightSyncError(
             f"weights cannot be broadcast over {group.backend!r}; use gloo, nccl or the object store"
         )
 
     def space(self, num_bytes: int) -> torch.Tensor:
         """Returns memory where this member's backend sends from and receives into."""
-        return torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
+        return torch.empty(num_bytes, dtype=torch.uint8, device=self.device)
 
     @property
     def device(self) -> torch.device:
         """Where this member's backend sends from and receives into."""
-        return self._device
+        return self._wire.device
 
-    def broadcast(self, bucket: Bucket) -> list[dist.Work]:
-        """Starts sending a bucket; its bytes must stay as they are until all works are done."""
-        works = []
+    def broadcast(self, bucket: Bucket) -> list[Piece]:
+        """Starts sending a bucket; its bytes must stay as they are until all pieces have left."""
+        self._wire.begin_bucket()
+        pieces = []
         for run in runs_of(bucket.entries):
-            works += self._start(self._joined(bucket, run))
-        return works
+            pieces += self._wire.start(self._joined(bucket, run))
+        return pieces
 
     def _joined(self, bucket: Bucket, run: Sequence[BucketEntry]) -> torch.Tensor:
         data = bucket.data
@@ -124,57 +120,56 @@ class GroupMember:
         return joined
 
     def receive(self, bucket: Bucket, landing: Mapping[int, torch.Tensor]) -> "Arriving":
-        """Returns the bucket that the sender broadcasts, on its way; it stays until the next call.
+        """Returns the bucket that the sender broadcasts, on its way; it stays until the call after the next.
 
         Args:
             bucket: what it holds.
             landing: memory of runs that are received where they belong, by their start.
         """
+        self._wire.begin_bucket()
         arriving = Arriving()
         runs = [(run, *places_in(run)) for run in runs_of(bucket.entries)]
         sizes = [size for run, _, size in runs if run[0].start not in landing]
-        needed = sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
-        if self._space is None or len(self._space) < needed:
-            self._space = self.space(needed)
+        space = self._space(sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes))
         free = 0
         for run, places, size in runs:
             memory = landing.get(run[0].start) if len(run) == 1 else None
             if memory is None:
-                memory = self._space[free : free + size]
+                memory = space[free : free + size]
                 free += -(-size // ALIGNMENT) * ALIGNMENT
-            works = self._start(memory)
+            pieces = self._wire.start(memory)
             for entry, place in zip(run, places, strict=True):
-                arriving.add(entry.start, memory, place, works)
+                arriving.add(entry.start, memory, place, pieces)
         return arriving
 
-    def _start(self, data: torch.Tensor) -> list[dist.Work]:
-        """Starts one broadcast per piece, so that the first ones can be used while the last are
-        travelling."""
-        options = dist.BroadcastOptions()
-        options.rootRank = 0
-        pieces = torch.split(data, PIECE_BYTES)
-        return [self._backend.broadcast([piece], options) for piece in pieces]
+    def _space(self, num_bytes: int) -> torch.Tensor:
+        """Returns the older of two spaces: the other's bytes may still be handed on."""
+        space = self._spaces.popleft()
+        if space is None or len(space) < num_bytes:
+            space = self.space(num_bytes)
+        self._spaces.append(space)
+        return space
 
     def close(self) -> None:
-        """Leaves the group."""
-        del self._backend
+        """Leaves the group; whoever waits for this member is released."""
+        self._wire.close()
 
 
 class _Broadcasting:
     """The answers to a bucket whose bytes travel beside the message."""
 
     def __init__(
-        self, transport: "BroadcastTransport", control: Answer, works: Sequence[dist.Work], data: object
+        self, transport: "BroadcastTransport", control: Answer, pieces: Sequence[Piece], data: object
     ) -> None:
-        self._transport, self._control, self._works = transport, control, works
-        self._data = data  # the bytes have to live until the work is done
+        self._transport, self._control, self._pieces = transport, control, pieces
+        self._data = data  # the bytes have to live until all pieces have left
 
     def result(self, timeout_s: float | None = None) -> list[object]:
         """Returns the targets' answers once the bytes have arrived."""
         try:
             answers = self._control.result(timeout_s)
-            for work in self._works:
-                work.wait()
+            for piece in self._pieces:
+                piece.wait()
         except Exception:
             self._transport.close()
             raise

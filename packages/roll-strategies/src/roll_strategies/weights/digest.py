@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from roll_strategies.memory import Array, Bytes, bytes_of
+from roll_strategies.memory import Bytes, bytes_of, tensor_over
 
-_BLOCK = 1024
+_BLOCK = 256
 _BLOCKS = 64
 _SMALL = 256 * 1024
 """Data of up to so many bytes is read whole."""
@@ -21,24 +21,19 @@ def digest_of(data: Bytes, *, mode: str = "sampled") -> int:
 
     Args:
         data: uint8, one dimension; of a device only what is read is copied to the host.
-        mode: `full` reads every byte; `sampled` reads the length and 64 blocks of 1 KiB spread over the
-            data, and every byte of data up to 256 KiB.
+        mode: `full` reads every byte; `sampled` reads the length, 64 blocks of 256 bytes spread evenly over
+            the data and its last 256 bytes, and every byte of data up to 256 KiB.
     """
     start = zlib.crc32(len(data).to_bytes(8, "little"))
-    if mode == "full" or len(data) <= _SMALL:
-        return zlib.crc32(_host(data).data, start)
-    last = len(data) - _BLOCK
-    offsets = [last * index // (_BLOCKS - 1) for index in range(_BLOCKS)]
-    if isinstance(data, Tensor) and data.device.type != "cpu":
-        return zlib.crc32(_host(torch.cat([data[o : o + _BLOCK] for o in offsets])).data, start)
-    here = _host(data)
-    for offset in offsets:
-        start = zlib.crc32(here[offset : offset + _BLOCK].data, start)
-    return start
+    if mode == "sampled" and len(data) > _SMALL:
+        data = _sample(data if isinstance(data, Tensor) else tensor_over(data))
+    here = bytes_of(data) if isinstance(data, Tensor) else np.ascontiguousarray(data)
+    return zlib.crc32(here.data, start)
 
 
-def _host(data: Bytes) -> Array:
-    return bytes_of(data) if isinstance(data, Tensor) else np.ascontiguousarray(data)
+def _sample(data: Tensor) -> Tensor:
+    step = (len(data) - _BLOCK) // (_BLOCKS - 1)
+    return torch.cat([data.unfold(0, _BLOCK, step)[:_BLOCKS].reshape(-1), data[-_BLOCK:]])
 
 
 def combined(digests: Iterable[tuple[str, int]]) -> int:

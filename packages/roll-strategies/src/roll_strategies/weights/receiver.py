@@ -97,7 +97,13 @@ class WeightReceiver:
         self._open(bucket.version, "update_parameter_in_bucket")
         for entry in bucket.entries:
             spec = self._expected(bucket, entry)
-            part = arrived(entry.start, entry.start + entry.num_bytes)
+            try:
+                part = arrived(entry.start, entry.start + entry.num_bytes)
+            except RuntimeError as stopped:
+                raise WeightSyncError(
+                    f"{self._where(bucket.version)}: the bytes of parameter {entry.name!r} in bucket "
+                    f"{bucket.index} did not arrive: {stopped}"
+                ) from stopped
             found = digest_of(part, mode=self._mode) if len(part) == spec.num_bytes else None
             if found != entry.digest:
                 raise WeightSyncError(

@@ -39,9 +39,7 @@ class UpdateTarget:
 
     def setup_collective_group(self, group: CollectiveGroup) -> str:
         """Joins a broadcast group, replacing one of the same name."""
-        old = self._groups.pop(group.name, None)
-        if old is not None:
-            old.close()
+        self._leave(group.name)
         self._groups[group.name] = GroupMember.join(group, rank=self._rank)
         return group.name
 
@@ -56,11 +54,20 @@ class UpdateTarget:
             member = self._groups.get(bucket.group)
             if member is None:
                 raise WeightSyncError(f"target rank {self._rank} never joined the group {bucket.group!r}")
-            landing = self._receiver.landing(bucket, member.device)
-            return self._receiver.put(bucket, member.receive(bucket, landing).part)
+            try:
+                landing = self._receiver.landing(bucket, member.device)
+                return self._receiver.put(bucket, member.receive(bucket, landing).part)
+            except Exception:
+                self._leave(bucket.group)  # or others would wait for what this one never takes
+                raise
         data = self._shared(bucket.shared) if bucket.shared is not None else bucket.data
         assert isinstance(data, np.ndarray | Tensor)
         return self._receiver.put(bucket, lambda start, stop: data[start:stop])
+
+    def _leave(self, group: str) -> None:
+        member = self._groups.pop(group, None)
+        if member is not None:
+            member.close()
 
     def _shared(self, shared: SharedSpace) -> Tensor:
         space = self._spaces.get(shared.key)
