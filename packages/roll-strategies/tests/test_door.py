@@ -5,6 +5,8 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +27,7 @@ from roll_strategies import (
     create_strategy,
     factory,
     load_strategy,
+    missing_library,
     strategy_names,
 )
 
@@ -118,6 +121,35 @@ def test_a_known_engine_without_its_library_names_the_extra(monkeypatch: pytest.
         load_strategy("vllm")
     with pytest.raises(StrategyNotInstalled, match="'theirs' is known but needs 'no_such_package'"):
         load_strategy("theirs")
+
+
+def test_a_missing_library_is_known_without_importing_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs.py").write_text("raise RuntimeError('nobody shall import me')")
+    (tmp_path / "theirs-1.dist-info").mkdir()
+    (tmp_path / "theirs-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: theirs\nVersion: 1\nRequires-Dist: torch\n"
+        "Requires-Dist: torch>=2; extra == 'here'\nRequires-Dist: no-such-library>=1; extra == 'gone'\n"
+    )
+    (tmp_path / "theirs-1.dist-info" / "entry_points.txt").write_text(
+        "[roll.strategies]\nthere = theirs:Engine [here]\nneedy = theirs:Engine [here, gone]\n"
+        "lost = no_such_package:Engine\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert missing_library("there") is None
+    needy, lost = missing_library("needy"), missing_library("lost")
+    assert needy is not None
+    assert (needy.name, needy.remedy[:25]) == ("no-such-library", "install 'no-such-library'")
+    assert lost is not None
+    assert lost.name == "no_such_package"
+    assert missing_library("mock_infer") is None
+    vllm = missing_library("vllm")
+    assert (vllm is None) == (find_spec("vllm") is not None)
+    assert vllm is None or "pip install 'roll-strategies[vllm]'" in vllm.remedy
+    with pytest.raises(UnknownStrategy, match="did you mean 'vllm'"):
+        missing_library("vlm")
 
 
 def test_an_unknown_option_is_answered_with_the_nearest_and_a_wrong_type_with_the_right_one() -> None:

@@ -15,7 +15,7 @@ from roll_executor import Cluster
 from roll_pipelines.checkpoints import CheckpointStore, Uploader, resume_step
 from roll_pipelines.config.base_config import BaseConfig
 from roll_pipelines.config.container import to_container
-from roll_pipelines.config.load import check_config
+from roll_pipelines.config.load import check_config, check_engines
 from roll_pipelines.config.machine import devices_of
 from roll_pipelines.config.worker_config import WorkerConfig
 from roll_pipelines.model_files import prepare_models
@@ -65,11 +65,12 @@ class BasePipeline:
             pipeline_config: the configuration.
 
         Raises:
-            ConfigError: the configuration breaks rules.
+            ConfigError: the configuration breaks rules, or an engine's library is missing.
             CheckpointNotFoundError: there is nothing to resume from.
             SchemaError: a step needs a column that no earlier step produces.
         """
         check_config(pipeline_config)
+        check_engines(pipeline_config)
         field_uses(self.schemas)
         self.pipeline_config = pipeline_config
         self.run_directory = RunDirectory(pipeline_config.run_dir.absolute())

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from roll_pipelines import BasePipeline
 from roll_pipelines.cli.app import app
+from roll_pipelines.config import ConfigError
+from roll_pipelines.config.load import check_engines, load_config
 
 
 def roll(*arguments: str) -> Result:
@@ -63,6 +66,65 @@ def test_a_run_that_asks_for_more_than_this_machine_has_is_refused_before_ray_st
     assert refused.exit_code == 2
     assert f"\n{path}  (" in refused.stderr
     assert roll("check", "sums.yaml", "runtime=ray", *settings).exit_code == 0
+
+
+@pytest.fixture
+def needy(here: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The setting that gives the adder an engine whose library is not installed."""
+    (here / "needy-1.dist-info").mkdir()
+    (here / "needy-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: needy\nVersion: 1\nRequires-Dist: no-such-library; extra == 'all'\n"
+    )
+    (here / "needy-1.dist-info" / "entry_points.txt").write_text(
+        "[roll.strategies]\nneedy = users_sums:Adder [all]\n"
+    )
+    monkeypatch.syspath_prepend(here)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return "adder.strategy_args.strategy_name=needy"
+
+
+def test_a_run_whose_engine_lacks_its_library_is_refused_before_anything_starts(
+    here: Path, needy: str
+) -> None:
+    for runtime in ("local", "ray"):
+        refused = roll("run", "sums.yaml", needy, f"runtime={runtime}", "num_gpus_per_node=0")
+
+        assert refused.exit_code == 2
+        assert "adder.strategy_args.strategy_name  (command line)\n  value: 'needy'" in refused.stderr
+        assert "needs the library no-such-library, which is not installed here" in refused.stderr
+        assert "install 'no-such-library'" in refused.stderr
+        assert "works here: fsdp2_infer, fsdp2_train, hf_infer" in refused.stderr
+    assert not (here / "out").exists()
+
+
+def test_check_accepts_what_another_machine_may_have_and_says_what_this_one_lacks(needy: str) -> None:
+    accepted = roll("check", "sums.yaml", needy)
+
+    assert accepted.exit_code == 0
+    assert "warning: this environment lacks libraries" in accepted.stdout
+    assert "needs the library no-such-library" in accepted.stdout
+    assert "warning" not in roll("check", "sums.yaml").stdout
+
+
+def test_a_pipeline_in_python_is_refused_alike_and_one_that_joins_a_ray_is_told(
+    here: Path, needy: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = load_config("sums.yaml", [needy]).config
+    with pytest.raises(ConfigError, match="needs the library no-such-library"):
+        BasePipeline(config)
+    assert not (here / "out").exists()
+
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    config.runtime = "ray"
+    BasePipeline(config).close()
+    assert "nodes must have what this driver has not" in caplog.text
+    assert "needs the library no-such-library" in caplog.text
+
+
+def test_a_role_with_folders_of_its_own_is_told_only(needy: str, caplog: pytest.LogCaptureFixture) -> None:
+    folders = "adder.system_envs={PYTHONPATH: /theirs}"
+    check_engines(load_config("sums.yaml", [needy, folders, "runtime=ray", "num_gpus_per_node=0"]).config)
+    assert "needs the library no-such-library" in caplog.text
 
 
 def test_an_unknown_or_missing_tracker_is_refused(here: Path) -> None:

@@ -19,10 +19,12 @@ from roll_strategies.errors import (
     WeightSyncError,
 )
 from roll_strategies.factory import (
+    MissingLibrary,
     build_strategy,
     check_strategy_name,
     create_strategy,
     load_strategy,
+    missing_library,
     strategy_names,
 )
 from roll_strategies.holding import ModelHolder
@@ -72,6 +74,7 @@ __all__ = [
     "Manifest",
     "MicroBatchError",
     "MicroBatches",
+    "MissingLibrary",
     "ModelHolder",
     "ModelNotFound",
     "ModelProvider",
@@ -106,6 +109,7 @@ __all__ = [
     "global_counts",
     "joined_results",
     "load_strategy",
+    "missing_library",
     "named_state",
     "plan_micro_batches",
     "rate_at",

@@ -6,7 +6,7 @@ from pathlib import Path
 from roll_pipelines.cli.exit_codes import ExitCode
 from roll_pipelines.cli.output import refuse, say
 from roll_pipelines.cli.plan import placed
-from roll_pipelines.config.load import Loaded, check_startable
+from roll_pipelines.config.load import Loaded, check_startable, lacking_engines
 from roll_pipelines.config.machine import devices_of
 from roll_pipelines.config.problems import ConfigError, Problem
 
@@ -31,6 +31,9 @@ def check_file(
     say(_summary(loaded))
     say("")
     say(str(placement))
+    if lacking := lacking_engines(loaded):
+        say("\nwarning: this environment lacks libraries; a run whose workers stand in it is refused")
+        say("\n".join(problem.render() for problem in lacking))
     return _fields(loaded) if fields else ExitCode.DONE
 
 

@@ -1,19 +1,22 @@
 """From a YAML file to a checked configuration instance."""
 
-import os
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from roll_pipelines.config.base_config import BaseConfig
 from roll_pipelines.config.compose import compose_file
-from roll_pipelines.config.machine import Machine, missing_hardware
+from roll_pipelines.config.engines import doubtful_engines, missing_engines
+from roll_pipelines.config.machine import Machine, joined_ray, missing_hardware
 from roll_pipelines.config.other_names import read_other_names
 from roll_pipelines.config.pipelines import PipelineClassError, find_pipeline, worker_problems
 from roll_pipelines.config.problems import ConfigError, Problem
 from roll_pipelines.config.rules import find_problems, without_followers
 from roll_pipelines.config.sources import Source, source_of
 from roll_pipelines.config.validate import build
+
+logger = logging.getLogger(__name__)
 
 LAUNCHER_KEYS = ("pipeline_cls", "config_cls")
 
@@ -88,14 +91,17 @@ def check_startable(loaded: Loaded, *, machine_too: bool) -> None:
 
     Args:
         loaded: the configuration.
-        machine_too: whether the run shall start here, so that this machine must have the nodes and devices.
+        machine_too: whether the run shall start here, so that this machine must have the nodes, devices and
+            libraries.
 
     Raises:
         ConfigError: it could not start; the error lists everything.
     """
     problems = list(worker_problems(loaded.config))
     if machine_too:
-        problems += missing_hardware(loaded.config, ray_address=os.environ.get("RAY_ADDRESS"))
+        ray_address = joined_ray()
+        problems += missing_hardware(loaded.config, ray_address=ray_address)
+        problems += missing_engines(loaded.config, ray_address=ray_address)
     if problems:
         raise ConfigError(str(loaded.path), _placed(problems, loaded.sources, loaded.path))
 
@@ -113,6 +119,36 @@ def check_config(config: BaseConfig, *, machine: Machine | None = None) -> None:
     problems = list(find_problems(config, machine or Machine.here()))
     if problems:
         raise ConfigError(type(config).__name__, problems)
+
+
+def lacking_engines(loaded: Loaded) -> list[Problem]:
+    """Returns the roles whose engine lacks a library in this environment.
+
+    Args:
+        loaded: the configuration.
+    """
+    asks = (missing_engines, doubtful_engines)
+    problems = [problem for ask in asks for problem in ask(loaded.config, ray_address=None)]
+    return _placed(problems, loaded.sources, loaded.path)
+
+
+def check_engines(config: BaseConfig) -> None:
+    """Raises when a role's engine lacks its library, before anything starts.
+
+    Where the workers run in another environment than this process, it is only said.
+
+    Args:
+        config: the configuration.
+
+    Raises:
+        ConfigError: roles cannot start; the error lists all of them.
+    """
+    ray_address = joined_ray()
+    if missing := list(missing_engines(config, ray_address=ray_address)):
+        raise ConfigError(type(config).__name__, missing)
+    for doubtful in doubtful_engines(config, ray_address=ray_address):
+        text = "the workers' nodes must have what this driver has not:\n%s"
+        logger.warning(text, doubtful.render())
 
 
 def _placed(problems: Sequence[Problem], sources: Mapping[str, Source], path: Path) -> list[Problem]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -53,6 +54,14 @@ def devices_of(config: BaseConfig) -> int:
     if config.num_gpus_per_node is not None:
         return config.num_gpus_per_node
     return count_devices() if any(role.device_ids() for role in config.started_roles().values()) else 0
+
+
+def joined_ray() -> str | None:
+    """Returns the Ray that a run of this process would join; None when it would start one here."""
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        return "the Ray that this process is connected to"
+    return os.environ.get("RAY_ADDRESS") or None
 
 
 def missing_hardware(config: BaseConfig, *, ray_address: str | None) -> Iterator[Problem]:
