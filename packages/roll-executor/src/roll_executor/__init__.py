@@ -7,6 +7,7 @@ from roll_executor.errors import (
     ClusterClosedError,
     ConfigError,
     ExecutorError,
+    TransferError,
     Where,
     WorkerClassError,
     WorkerColdError,
@@ -20,6 +21,7 @@ from roll_executor.pending import PendingResult
 from roll_executor.replay import RecordError, replay
 from roll_executor.stats import MethodStats
 from roll_executor.stream import ResultStream
+from roll_executor.transfer import Transfer, TransferBackend, transfer_backends
 from roll_executor.transport import Answer, ClusterTransport
 from roll_executor.worker import Worker
 from roll_executor.worker_config import WorkerConfig
@@ -39,6 +41,9 @@ __all__ = [
     "PendingResult",
     "RecordError",
     "ResultStream",
+    "Transfer",
+    "TransferBackend",
+    "TransferError",
     "Where",
     "Worker",
     "WorkerClassError",
@@ -50,4 +55,5 @@ __all__ = [
     "WorkerStartError",
     "create_clusters",
     "replay",
+    "transfer_backends",
 ]

@@ -19,12 +19,13 @@ from roll_executor.mending import Initialized, mend
 from roll_executor.pending import OnEnd, OpenCall, PendingResult
 from roll_executor.proxy import proxy
 from roll_executor.replay import Recorder, RecordError
-from roll_executor.sending import send
+from roll_executor.sending import loaded, send
 from roll_executor.shape import Shape
 from roll_executor.sizes import size_of, size_of_parts
 from roll_executor.stats import MethodStats, Span, Stats
 from roll_executor.stream import ResultStream
 from roll_executor.tracing import CallSpan
+from roll_executor.transfer import Carriage, Transfer
 from roll_executor.watch import watch
 from roll_executor.worker_config import WorkerConfig, restartable
 from roll_executor.workers import Health, Ticket, Workers
@@ -49,6 +50,7 @@ class Cluster(Shape):
         worker_cls: the worker class, a Ray actor class of it, or its dotted path.
         resource_manager: where the workers are placed; its ``runtime`` decides where they run.
         worker_config: size, devices and policies of the role.
+        transfer: what carries payloads; None: the runtime's object store.
 
     Raises:
         WorkerClassError: if the class is none or cannot be imported.
@@ -70,6 +72,8 @@ class Cluster(Shape):
         worker_cls: Any,  # Any: a class, a Ray actor class or a dotted path
         resource_manager: ResourceManager,
         worker_config: WorkerConfig,
+        *,
+        transfer: Transfer | None = None,
     ) -> None:
         if not name:
             raise ConfigError("a cluster needs a name: it stands in its workers' names, logs and errors")
@@ -79,6 +83,7 @@ class Cluster(Shape):
         self.name = name
         self.worker_config = worker_config
         self.runtime = resource_manager.runtime
+        self._transfer = transfer
         order = order_of(name, cls, worker_config)  # refuses impossible settings before anything is reserved
         self._allocation: Allocation | None = resource_manager.allocate(worker_config.role_request(name))
         try:
@@ -235,9 +240,8 @@ class Cluster(Shape):
         self._mend()
         plan = plan_call(route, self.topology, args, kwargs)
         span = CallSpan(self.name, method, num_ranks=self.world_size)
-        header = Header(
-            method=method, clear_cache=route.clear_cache, prefetch=route.prefetch, context=span.context
-        )
+        carriage = Carriage(self._transfer) if self._transfer else None
+        header = Header.of(method, route, context=span.context, carriage=carriage)
         self._write_down(header, plan)
         call = OpenCall(
             self._workers,
@@ -247,6 +251,7 @@ class Cluster(Shape):
             timeout_s=self._limit(route, timeout_s),
             kill_peers_after_s=self.worker_config.kill_peers_after_s,
             on_end=_ending(self, method, span, sent=size_of_parts(plan.parts)),
+            carriage=carriage,
         )
         if method == INITIALIZE:
             with self._lock:
@@ -298,10 +303,11 @@ class Cluster(Shape):
     ) -> ResultStream:
         self._check_open()
         plan = plan_call(bound.route, self.topology, args, kwargs)
-        header = Header(method=bound.name, clear_cache=bound.route.clear_cache, prefetch=bound.route.prefetch)
+        carriage = Carriage(self._transfer, results=False) if self._transfer else None
+        header = Header.of(bound.name, bound.route, carriage=carriage)
         self._write_down(header, plan)
         sources: dict[int, Iterator[Any]] = {}
-        for rank, part in enumerate(plan.parts):
+        for rank, part in enumerate(loaded(plan.parts, carriage)):
             if part is not None:
                 sources[rank] = self._workers.stream(rank, header, part[0], dict(part[1]))
         return ResultStream(
@@ -312,6 +318,7 @@ class Cluster(Shape):
             timeout_s=timeout_s,
             kill_peers_after_s=self.worker_config.kill_peers_after_s,
             runtime=self.runtime,
+            carriage=carriage,
         )
 
     def transport(self) -> "ClusterTransport":
@@ -348,8 +355,8 @@ class Cluster(Shape):
     def __reduce__(self) -> tuple[Any, ...]:  # Any: what the pickle protocol asks for
         if self.runtime == "local":
             raise TypeError(f"cluster {self.name!r} runs in this process and cannot be sent to another")
-        topology = self.topology  # the copy must know the real one: an initialize under way ends first
-        return _restore, (self.name, self.worker_config, self.runtime, self._methods, self._workers, topology)
+        self.topology  # noqa: B018  # the copy must know the real one: an initialize under way ends first
+        return _restore, ({name: self.__dict__[name] for name in COPIED},)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.world_size} worker(s) on {self.runtime}"
@@ -360,25 +367,15 @@ RESERVED = frozenset(dir(Cluster)) | {"name", "worker_config", "runtime", "world
 """Names that a registered method cannot have."""
 
 
-def _restore(
-    name: str,
-    config: WorkerConfig,
-    runtime: Any,  # Any: "ray" or "local"
-    methods: dict[str, Bound],
-    workers: Workers,
-    topology: Topology,
-) -> Cluster:
+COPIED = "name", "worker_config", "runtime", "world_size", "_methods", "_workers", "_topology", "_transfer"
+
+
+def _restore(state: dict[str, Any]) -> Cluster:  # Any: the values of its attributes
     cluster = Cluster.__new__(Cluster)
-    cluster._methods = methods
-    cluster.name = name
-    cluster.worker_config = config
-    cluster.runtime = runtime
+    vars(cluster).update(state)
     cluster._worker_cls = None
     cluster._allocation = None
-    cluster._workers = workers
-    cluster.world_size = topology.world_size
     cluster._prepare()
-    cluster._topology = topology
     return cluster
 
 

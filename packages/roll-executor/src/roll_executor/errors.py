@@ -17,7 +17,11 @@ class WorkerClassError(ExecutorError, ValueError):
 
 
 class ConfigError(ExecutorError, ValueError):
-    """A field of a WorkerConfig has an impossible value."""
+    """A field of a WorkerConfig, or a setting of a transfer backend, has an impossible value."""
+
+
+class TransferError(ExecutorError, RuntimeError):
+    """A transfer backend cannot store or fetch a payload."""
 
 
 class ClusterClosedError(ExecutorError, RuntimeError):

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
-from roll_dispatch import RankInfo
+from roll_dispatch import RankInfo, Route
 from roll_executor.circumstances import circumstances_of
 from roll_executor.errors import Where, WorkerColdError, WorkerError, WorkerRaisedError, WorkerStartError
 from roll_executor.hooks import Hooks
 from roll_executor.place import WorkerPlace, standing_at
 from roll_executor.tracing import working
+from roll_executor.transfer import Carriage
 
 Wire = list[Any]  # Any: texts, numbers and whatever a few calls add
 CIRCUMSTANCES = "__circumstances__"
@@ -43,16 +44,44 @@ class Header:
     prefetch: bool = False
     context: dict[str, str] = field(default_factory=dict)
     """Trace context, carried outside of the payload."""
+    carriage: Carriage | None = None
+    """What carries payloads beside the message; None: they are in it."""
+
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        route: Route,
+        *,
+        context: dict[str, str] | None = None,
+        carriage: Carriage | None = None,
+    ) -> "Header":
+        """Return the header of a call of a registered method."""
+        return cls(
+            method=method,
+            clear_cache=route.clear_cache,
+            prefetch=route.prefetch,
+            context=context or {},
+            carriage=carriage,
+        )
 
     def wire(self) -> bytes:
         """Return the header as bytes: Ray sends them as they are, and all ranks of a call get the same."""
-        return pickle.dumps((self.method, self.clear_cache, self.prefetch, self.context))
+        return pickle.dumps((self.method, self.clear_cache, self.prefetch, self.context, self.carriage))
 
     @classmethod
     def from_wire(cls, wire: bytes) -> "Header":
         """Return the header that ``wire`` gave."""
-        method, clear_cache, prefetch, context = pickle.loads(wire)
-        return cls(method=method, clear_cache=clear_cache, prefetch=prefetch, context=context)
+        method, clear_cache, prefetch, context, carriage = pickle.loads(wire)
+        return cls(
+            method=method, clear_cache=clear_cache, prefetch=prefetch, context=context, carriage=carriage
+        )
+
+    def handed_over(self, result: Any) -> Any:  # Any: result of the user's own method
+        """Return what travels back in a result's place."""
+        if self.carriage is None or not self.carriage.results:
+            return result
+        return self.carriage.load(result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +162,7 @@ class Host:
         """Run one method and return its result and what there is to tell of it."""
         started, begin = time.time(), time.perf_counter()
         with self._running(header, args, kwargs) as (args, kwargs), self._span(header):
-            result = self._method(header.method)(*args, **kwargs)
+            result = header.handed_over(self._method(header.method)(*args, **kwargs))
         return result, self._status(header, started, time.perf_counter() - begin)
 
     async def acall(
@@ -145,6 +174,7 @@ class Host:
             result = self._method(header.method)(*args, **kwargs)
             if inspect.isawaitable(result):
                 result = await result
+            result = header.handed_over(result)
         return result, self._status(header, started, time.perf_counter() - begin)
 
     def stream(self, header: Header, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
@@ -174,6 +204,9 @@ class Host:
         """Note that a call runs, with the hooks around it, and let any error out as a WorkerError."""
         token = self.activity.begin(header.method)
         try:
+            if header.carriage is not None:
+                args = tuple(header.carriage.unload(value) for value in args)
+                kwargs = {name: header.carriage.unload(value) for name, value in kwargs.items()}
             args, kwargs = self._before(header, args, kwargs)
             try:
                 yield args, kwargs

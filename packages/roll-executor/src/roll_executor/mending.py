@@ -38,7 +38,6 @@ def mend(workers: Workers, topology: Topology, initialized: Initialized | None, 
     logger.warning("restarted ranks %s of %s", rebuilt, workers.wheres[0].cluster)
     if initialized is None:
         return
-    route = initialized.route
-    header = Header(method="initialize", clear_cache=route.clear_cache, prefetch=route.prefetch)
+    header = Header.of("initialize", initialized.route)
     parts = [part if rank in rebuilt else None for rank, part in enumerate(initialized.parts(topology))]
     workers.gather(send(workers, parts, header), (), timeout_s)

@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 from roll_dispatch import Call
-from roll_executor.errors import CallTimeoutError, WorkerError
+from roll_executor.errors import CallTimeoutError, TransferError, WorkerError
 from roll_executor.host import Status
 from roll_executor.release import release_peers, timed_out
+from roll_executor.transfer import Carriage
 from roll_executor.watch import watch
 from roll_executor.workers import Ticket, Workers
 
@@ -31,6 +32,7 @@ class OpenCall:
         timeout_s: seconds from now after which it has failed.
         kill_peers_after_s: see ``WorkerConfig``.
         on_end: told the statuses (None after a failure), the seconds and the outputs, once.
+        carriage: what carries payloads beside the messages.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class OpenCall:
         timeout_s: float | None,
         kill_peers_after_s: float | None,
         on_end: OnEnd,
+        carriage: Carriage | None = None,
     ) -> None:
         self.workers = workers
         self.plan = plan
@@ -52,6 +55,7 @@ class OpenCall:
         self.kill_peers_after_s = kill_peers_after_s
         self._began = time.monotonic()
         self._on_end = on_end
+        self._carriage = carriage
         self._lock = threading.Lock()
         self._outputs: dict[int, Any] | None = None  # Any: outputs of the user's own method
         self._error: Exception | None = None
@@ -106,10 +110,21 @@ class OpenCall:
             self._fail(timed_out(self))
         except WorkerError as first:
             self._fail(release_peers(self, first))
+        if self._carriage is not None:
+            outputs = self._unloaded(self._carriage, outputs)
         self._note_end(statuses, outputs)
         if self._error is not None:
             raise self._error
         return outputs
+
+    def _unloaded(
+        self, carriage: Carriage, outputs: dict[int, Any]
+    ) -> dict[int, Any]:  # Any: outputs of the user's own method
+        try:
+            return {rank: carriage.unload(value) for rank, value in outputs.items()}
+        except TransferError as lost:
+            self._note(lost)
+            raise
 
     def look(self) -> bool:
         """Note without waiting whether the call has failed or is late, and release its ranks if so.
@@ -139,13 +154,15 @@ class OpenCall:
         self._note(error)
         raise error from error.original
 
-    def _note(self, error: WorkerError) -> None:
+    def _note(self, error: WorkerError | TransferError) -> None:
         self._error = error
         self._note_end(None)
 
     def _note_end(self, statuses: dict[int, Status] | None, outputs: object = None) -> None:
         if not self._told:
             self._told = True
+            if self._carriage is not None:
+                self._carriage.end(failed=statuses is None)
             try:
                 self._on_end(statuses, time.monotonic() - self._began, outputs)
             except ValueError as broken:  # coordinates that do not fit together: raised when somebody asks

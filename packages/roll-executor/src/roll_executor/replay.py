@@ -9,6 +9,7 @@ import random
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from pdb import Pdb
@@ -85,7 +86,7 @@ class Recorder:
         (folder / "call.json").write_text(json.dumps(about, indent=2) + "\n")
         for rank, told in circumstances.items():
             record = {
-                "header": header,
+                "header": replace(header, carriage=None),
                 "part": parts[rank],
                 "initialized": initialized[rank] if initialized else None,
                 "worker_cls": self._worker_cls,

@@ -3,12 +3,14 @@
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from roll_executor.errors import CallTimeoutError
 from roll_executor.release import release_stream
+from roll_executor.transfer import Carriage
 from roll_executor.workers import Workers
 
 
@@ -25,6 +27,7 @@ class ResultStream:
         timeout_s: seconds from now until the last item must have come.
         kill_peers_after_s: see ``WorkerConfig``.
         runtime: which references they are.
+        carriage: what carries arguments beside the messages.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class ResultStream:
         timeout_s: float | None,
         kill_peers_after_s: float | None,
         runtime: str,
+        carriage: Carriage | None = None,
     ) -> None:
         self._workers = workers
         self._sources = dict(sources)
@@ -46,6 +50,10 @@ class ResultStream:
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._kill_peers_after_s = kill_peers_after_s
         self._runtime = runtime
+        self._end: Callable[[], object] = lambda: None
+        if carriage is not None:  # a stream that is not read to its end lets go when nobody holds it
+            self._end = finalizer = weakref.finalize(self, carriage.end)
+            finalizer.atexit = False
 
     def __iter__(self) -> Iterator[Any]:  # Any: items of the user's own generator
         return (item for _, item in self.by_rank())
@@ -57,6 +65,10 @@ class ResultStream:
             WorkerError: if a rank fails, after the items that came before.
             CallTimeoutError: if the last item has not come in time.
         """
+        yield from self._by_rank()
+        self._end()
+
+    def _by_rank(self) -> Iterator[tuple[int, Any]]:  # Any: as above
         if len(self._sources) == 1 and self._deadline is None:
             ((rank, source),) = self._sources.items()
             yield from ((rank, self._value(rank, item)) for item in self._guarded(rank, source))
