@@ -1,12 +1,10 @@
 """Options that save memory: each acts, and none changes what is learnt."""
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
@@ -15,10 +13,8 @@ from roll_strategies import (
     BatchSettings,
     LossSum,
     ModelSettings,
-    StateKind,
     StrategyConfigError,
     StrategyContext,
-    StrategyNotInstalled,
     TrainSettings,
     build_strategy,
 )
@@ -33,7 +29,6 @@ def made(
     world_size: int = 1,
     port: int = 0,
     config: Mapping[str, object] | None = None,
-    optimizer: str = "adamw",
     dtype: str = "float32",
     **model: bool,
 ) -> Fsdp2TrainStrategy:
@@ -41,7 +36,7 @@ def made(
         strategy_name="fsdp2_train",
         strategy_config=config or {},
         model_args=ModelSettings(model_name_or_path=directory, dtype=dtype, **model),  # type: ignore[arg-type]  # booleans
-        training_args=TrainSettings(learning_rate=1e-3, max_grad_norm=1.0, optimizer=optimizer),
+        training_args=TrainSettings(learning_rate=1e-3, max_grad_norm=1.0),
         batching=BatchSettings(train_rows=2),
         rank=rank,
         world_size=world_size,
@@ -177,42 +172,3 @@ def test_named_classes_are_sharded_alone_and_unknown_ones_are_refused(tiny: Path
 def test_training_in_fp16_is_refused_because_nothing_scales_its_loss(tiny: Path) -> None:
     with pytest.raises(StrategyConfigError, match="cannot train in fp16, whose gradients overflow"):
         made(str(tiny), dtype="fp16")
-
-
-def in_8_bits(
-    rank: int, world_size: int, port: int, directory: str
-) -> tuple[list[float], list[float], bool, set[str]]:
-    strategy = made(directory, rank=rank, world_size=world_size, port=port, optimizer="adamw_8bit")
-    losses, _ = train(strategy, steps=3)
-    states = strategy.tensors_of(StateKind.OPTIMIZER_STATES)
-    strategy.offload_states()
-    more, state = train(strategy, steps=1)
-    again = made(directory, rank=rank, world_size=world_size, port=port, optimizer="adamw_8bit")
-    train(again, steps=3)
-    straight, other = train(again, steps=1)
-    same = straight == more and all(torch.equal(other[name], value) for name, value in state.items())
-    plain, _ = train(made(directory, rank=rank, world_size=world_size, port=port), steps=3)
-    return losses, plain, same, {type(getattr(s, "_local_tensor", s)).__name__ for s in states}
-
-
-def test_the_8_bit_optimizer_learns_like_the_other_or_says_what_to_install(
-    tiny: Path, tmp_path: Path
-) -> None:
-    if importlib.util.find_spec("torchao") is None:
-        with pytest.raises(StrategyNotInstalled, match=r"pip install 'roll-strategies\[torchao\]'"):
-            made(str(tiny), optimizer="adamw_8bit")
-        return
-    # Tensors of fewer than 4096 numbers stay as they are.
-    config = transformers.LlamaConfig(
-        vocab_size=512,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        tie_word_embeddings=False,
-    )
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]  # transformers
-    for losses, plain, same, kinds in run_ranks(in_8_bits, 2, str(tmp_path), timeout_s=600):
-        assert max(abs(a - b) for a, b in zip(losses, plain, strict=True)) < 1e-3
-        assert same
-        assert kinds >= {"OptimState8bit"}

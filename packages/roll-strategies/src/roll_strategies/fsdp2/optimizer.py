@@ -1,26 +1,27 @@
 """The optimizer and one step of it."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from roll_strategies.errors import StrategyConfigError, StrategyNotInstalled
 from roll_strategies.schedule import rate_at
 from roll_strategies.settings import TrainSettings
 
 
-def make_optimizer(parameters: Iterable[nn.Parameter], settings: TrainSettings) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
     """Returns the optimizer over the parameters that are trained.
 
     Raises:
-        StrategyConfigError: an unknown optimizer, or nothing to train.
+        StrategyConfigError: an unknown optimizer, one that cannot take the shards, or nothing to train.
         StrategyNotInstalled: the 8-bit optimizer without its library.
     """
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trained = list(named.values())
     if not trained:
         raise StrategyConfigError("no parameter needs gradients; check model_args.freeze_module_prefix")
     options = {
@@ -32,10 +33,25 @@ def make_optimizer(parameters: Iterable[nn.Parameter], settings: TrainSettings) 
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(trained, **options)  # type: ignore[arg-type]  # mixed value types
     if settings.optimizer == "adamw_8bit":
+        _require_even_shards(named)
         return _adamw_8bit(trained, options)
     raise StrategyConfigError(
         f"training_args.optimizer must be 'adamw' or 'adamw_8bit', got {settings.optimizer!r}"
     )
+
+
+def _require_even_shards(named: Mapping[str, nn.Parameter]) -> None:
+    # torch takes the step that it compiled for the shard of one rank for that of another, whatever its size.
+    for name, parameter in named.items():
+        if not isinstance(parameter, DTensor):
+            continue
+        for ranks, placement in zip(parameter.device_mesh.shape, parameter.placements, strict=True):
+            if isinstance(placement, Shard) and parameter.shape[placement.dim] % ranks:
+                raise StrategyConfigError(
+                    f"training_args.optimizer 'adamw_8bit' needs shards of one size, and {name!r} has "
+                    f"{parameter.shape[placement.dim]} rows for {ranks} ranks; choose a number of ranks (or "
+                    "strategy_config.fsdp_size) that divides them, or optimizer 'adamw'"
+                )
 
 
 def _adamw_8bit(trained: Sequence[nn.Parameter], options: dict[str, object]) -> torch.optim.Optimizer:

@@ -52,7 +52,7 @@ class Fsdp2TrainStrategy(Fsdp2Strategy, TrainStrategy):
     def initialize(self, model_provider: ModelProvider | None = None) -> None:
         """Joins the group, builds and shards the model, makes the optimizer, and publishes the RankInfo."""
         super().initialize(model_provider)
-        self._optimizer = make_optimizer(self.unwrap_model().parameters(), self.settings)
+        self._optimizer = make_optimizer(self.unwrap_model(), self.settings)
 
     def train_step(self, batch: DataProto, loss_func: LossFunc) -> dict[str, object]:
         """Takes one optimizer step on the rows of all data-parallel ranks."""
