@@ -155,8 +155,8 @@ def resume(
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of one layer whose matrices have 4096 numbers or more (torchao leaves fewer as they are) and one
-    shape (torchao compiles its step for each)."""
+    """A model of one layer whose matrices have 4096 numbers or more, because torchao leaves fewer as they
+    are, and one shape, because it compiles its step for each."""
     place = tmp_path_factory.mktemp("wide")
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
@@ -216,5 +216,5 @@ def try_8_bits(rank: int, world_size: int, port: int, directory: str) -> None:
 
 
 def test_shards_of_unequal_size_are_refused(tiny: Path) -> None:
-    with pytest.raises(RankFailure, match="q_proj.weight' has 32 rows for 3 ranks; choose a number"):
+    with pytest.raises(RankFailure, match=r"q_proj\.weight' has 32 rows for 3 ranks; choose a number"):
         run_ranks(try_8_bits, 3, str(tiny))
