@@ -21,13 +21,14 @@ from roll_executor.pending import PendingResult
 from roll_executor.replay import RecordError, replay
 from roll_executor.stats import MethodStats
 from roll_executor.stream import ResultStream
-from roll_executor.transfer import Transfer, TransferBackend, transfer_backends
+from roll_executor.transfer import OBJECT_STORE, Transfer, TransferBackend, transfer_backends
 from roll_executor.transport import Answer, ClusterTransport
 from roll_executor.worker import Worker
 from roll_executor.worker_config import WorkerConfig
 from roll_executor.workers import Health
 
 __all__ = [
+    "OBJECT_STORE",
     "Answer",
     "BindingError",
     "CallTimeoutError",

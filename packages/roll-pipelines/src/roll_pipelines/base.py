@@ -27,6 +27,7 @@ from roll_pipelines.runtime_watch import RuntimeWatch, keeping_handler
 from roll_pipelines.telemetry import Telemetry
 from roll_pipelines.timeline import Timeline
 from roll_pipelines.tracking import as_number, create_tracker
+from roll_pipelines.transfer import open_transfer
 from roll_pipelines.turns import Turns
 from roll_pipelines.worker_state import WorkerState
 from roll_protocol import DataSchema, field_uses
@@ -105,6 +106,7 @@ class BasePipeline:
             num_gpus_per_node=devices_of(pipeline_config),
             runtime=pipeline_config.runtime,
         )
+        self.transfer = open_transfer(pipeline_config.transfer_backend, self.run_directory.root)
         self._watch = RuntimeWatch(self.resource_manager.ended_daemons)
         self._closed = False
 
@@ -191,6 +193,7 @@ class BasePipeline:
             worker_cls=worker_cls,
             resource_manager=self.resource_manager,
             worker_config=told,
+            transfer=self.transfer,
         )
 
     def set_model_update_pair(self, src_cluster: Cluster, tgt_cluster: Cluster, frequency: int = 1) -> None:
@@ -370,6 +373,8 @@ class BasePipeline:
         if not self._watch.ended:  # else there is nobody to talk to
             actions += [cluster.close for cluster in reversed(self._clusters)]
             actions.append(self.resource_manager.close)
+        if self.transfer is not None:
+            actions.append(self.transfer.close)
         actions.append(self.telemetry.close)
         failures: list[Exception] = []
         for action in actions:

@@ -72,7 +72,7 @@ def test_an_option_of_roll_that_is_not_here_is_refused_with_what_to_write(write:
             .replace("exp_name:", "use_kl_loss: true\nlogging_dir: ./logs\nexp_name:")
         )
     )
-    assert "object store" in found["transfer_backend"]
+    assert "files, object_store" in found["transfer_backend.backend_name"]
     assert "fsspec" in found["checkpoint_config.type"]
     assert "sampled" in found["actor_infer.generating_args.num_beams"]
     assert "kl_loss_coef" in found["use_kl_loss"]

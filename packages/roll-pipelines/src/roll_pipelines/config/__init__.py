@@ -7,7 +7,7 @@ from roll_pipelines.config.arguments import (
     StrategyArguments,
     TrainingArguments,
 )
-from roll_pipelines.config.base_config import BaseConfig, CheckpointConfig, TelemetryConfig
+from roll_pipelines.config.base_config import BaseConfig, CheckpointConfig, TelemetryConfig, TransferConfig
 from roll_pipelines.config.problems import ConfigError, Problem
 from roll_pipelines.config.worker_config import WorkerConfig
 
@@ -22,5 +22,6 @@ __all__ = [
     "StrategyArguments",
     "TelemetryConfig",
     "TrainingArguments",
+    "TransferConfig",
     "WorkerConfig",
 ]

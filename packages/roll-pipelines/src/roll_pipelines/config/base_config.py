@@ -37,6 +37,16 @@ class TelemetryConfig:
 
 
 @dataclass
+class TransferConfig:
+    """How batches travel between driver and workers."""
+
+    backend_name: str | None = None
+    """None or `object_store`: the runtime's own; `files`: a folder that all nodes see; or a package's."""
+    backend_config: dict[str, object] = field(default_factory=dict)
+    """Settings of the backend; `files` has `folder`, `min_bytes` and `mapped`."""
+
+
+@dataclass
 class BaseConfig:
     """The fields of every pipeline's configuration; subclass it and add roles and options.
 
@@ -82,6 +92,8 @@ class BaseConfig:
     """Settings of a tracker, by its name."""
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     """Spans of steps and calls."""
+    transfer_backend: TransferConfig = field(default_factory=TransferConfig)
+    """How batches travel between driver and workers."""
     num_nodes: int = 1
     """Nodes that the run uses."""
     num_gpus_per_node: int | None = None

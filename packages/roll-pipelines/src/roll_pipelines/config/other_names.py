@@ -61,12 +61,6 @@ OTHER_NAMES = (
         rule="must be file_system: output_dir may be any fsspec URL",
     ),
     OtherName(
-        path="transfer_backend",
-        becomes=(),
-        convert=_only(None),
-        rule="must be null: batches travel through the runtime's object store, and are read where they lie",
-    ),
-    OtherName(
         path="*.generating_args.num_beams",
         becomes=(),
         convert=_only(1),
@@ -75,7 +69,12 @@ OTHER_NAMES = (
 )
 """`@` is the role that learns."""
 
-NULL_MEANS_DEFAULT = ("*.strategy_args.strategy_config", "*.model_args.model_type")
+NULL_MEANS_DEFAULT = (
+    "*.strategy_args.strategy_config",
+    "*.model_args.model_type",
+    "transfer_backend",
+    "transfer_backend.backend_config",
+)
 """Where a null of ROLL asks for what holds when the key is left out."""
 LEARNING_ROLES = ("sft_train", "actor_train", "student")
 

@@ -9,6 +9,7 @@ from roll_pipelines.config.machine import Machine
 from roll_pipelines.config.problems import Problem, nearest, one_of
 from roll_pipelines.config.tracker_names import PACKAGES
 from roll_pipelines.config.worker_config import WorkerConfig
+from roll_pipelines.transfer import transfer_problems
 from roll_resources import DeviceMappingError, parse_device_mapping
 
 MODEL_PARALLEL_SIZES = {
@@ -30,6 +31,7 @@ def find_problems(config: BaseConfig, machine: Machine) -> Iterator[Problem]:
     yield from _sizes(config)
     yield from _trackers(config)
     yield from _telemetry(config)
+    yield from transfer_problems(config.transfer_backend)
     for path, role in config.roles().items():
         yield from _strategy(path, role, machine)
         yield from _devices(path, role, config, machine)
