@@ -139,18 +139,19 @@ class Fsdp2Strategy(ModelHolder):
         parts = []
         training = model.training
         model.eval()
-        try:
-            with torch.no_grad(), lora.as_asked(model, batch.meta_info):
+        with torch.no_grad(), lora.as_asked(model, batch.meta_info):
+            try:
                 for group in plan.groups:
                     if not group:
                         forward.idle(self.device)
                         continue
                     micro = take_rows(batch, group).to(self.context.device_type)
                     parts.append(forward_func(micro, forward(micro))[1])
-        finally:
-            forward.leave()
-            model.train(training)
-            reshard(model)
+            finally:
+                forward.leave()
+                model.train(training)
+                # While the adapter is off: on again, it needs gradients, and the optimizer has the shards.
+                reshard(model)
         return joined_results(parts, plan)
 
     def _equal(self, plan: MicroBatches) -> MicroBatches:

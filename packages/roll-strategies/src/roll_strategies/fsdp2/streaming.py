@@ -81,7 +81,7 @@ def fill(model: nn.Module, settings: ModelSettings, *, device: torch.device) -> 
     state = named_state(model)
     by_file: dict[Path, list[tuple[str, Tensor]]] = {}
     for same in ties:
-        if lora.is_adapter(same[0]):
+        if lora.is_factor(same[0]):
             continue
         held = next(plain for plain in map(lora.plain_name, same) if plain in files)
         by_file.setdefault(files[held], []).append((held, state[same[0]]))

@@ -1,7 +1,10 @@
-"""Low-rank adapters by `peft`: the model is frozen, and its linear layers learn a small difference beside."""
+"""Low-rank adapters by `peft`: the model is frozen, and its linear layers learn a small difference beside.
+
+A value or reward head, which a language model does not have, is learnt whole and belongs to the adapter.
+"""
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +22,23 @@ from roll_strategies.weights.shards import copy_part
 
 if TYPE_CHECKING:
     from peft.tuners.lora import LoraLayer
+    from peft.utils import ModulesToSaveWrapper
 
 ADAPTER = "default"
 """The adapter's name, as peft calls the only one of a model."""
+
+TASKS = {
+    "causal_lm": "CAUSAL_LM",
+    "token_classification": "TOKEN_CLS",
+    "sequence_classification": "SEQ_CLS",
+}
+"""What peft calls each `model_type`."""
 
 # r rank of the adapter
 
 
 def attach(model: nn.Module, settings: ModelSettings) -> None:
-    """Gives linear layers an adapter, in place, and freezes everything else.
+    """Gives linear layers an adapter and heads a copy that is trained, in place, and freezes everything else.
 
     Args:
         model: with or without memory; its layers are wrapped, so parameters of theirs have other names
@@ -35,7 +46,7 @@ def attach(model: nn.Module, settings: ModelSettings) -> None:
         settings: rank, scale, dropout and which layers.
 
     Raises:
-        StrategyConfigError: a name in `lora_target` is no linear layer of the model.
+        StrategyConfigError: a name in `lora_target` is no linear layer, or it is not known which is the head.
         StrategyNotInstalled: peft is missing.
     """
     try:
@@ -45,15 +56,19 @@ def attach(model: nn.Module, settings: ModelSettings) -> None:
             f"model_args.lora_rank {settings.lora_rank} needs 'peft'; install it with: pip install "
             "'roll-strategies[lora]', or set lora_rank to 0"
         ) from missing
-    chosen = target_names(model, settings)
+    heads = head_names(model, settings)
+    chosen = target_names(model, settings, heads=heads)
+    trained = [name for name in heads if not f"{name}.".startswith(settings.freeze_module_prefix)]
     alpha = settings.lora_alpha if settings.lora_alpha is not None else 2.0 * settings.lora_rank
     config = LoraConfig(
-        task_type="CAUSAL_LM" if settings.model_type == "causal_lm" else None,
+        task_type=TASKS[settings.model_type],
         base_model_name_or_path=settings.model_name_or_path,
         r=settings.lora_rank,
         lora_alpha=alpha,  # type: ignore[arg-type]  # peft computes with any number
         lora_dropout=settings.lora_dropout,
-        target_modules=list(settings.lora_target or chosen),
+        # A short name would also choose a layer of that name in a head.
+        target_modules=list(chosen if heads else settings.lora_target or chosen),
+        modules_to_save=trained or None,
         bias="none",
     )
     inject_adapter_in_model(config, model)
@@ -65,19 +80,47 @@ def attach(model: nn.Module, settings: ModelSettings) -> None:
         parameter.requires_grad_(is_adapter(name))
 
 
-def target_names(model: nn.Module, settings: ModelSettings) -> list[str]:
+def head_names(model: nn.Module, settings: ModelSettings) -> list[str]:
+    """Returns the names of the modules beside the body of a value or reward model.
+
+    Args:
+        model: without adapters.
+        settings: whose head it has.
+
+    Raises:
+        StrategyConfigError: the model does not say which of its modules is the body.
+    """
+    if settings.model_type == "causal_lm":
+        return []
+    children, body = dict(model.named_children()), getattr(model, "base_model_prefix", None)
+    if body not in children:
+        raise StrategyConfigError(
+            f"model_args.model_type {settings.model_type!r}: {type(model).__name__} does not name its body "
+            f"(base_model_prefix is {body!r}, its modules are {sorted(children)}), so its head cannot be "
+            "saved with an adapter; name it, or set model_args.lora_rank to 0"
+        )
+    beside = [name for name in children if name != body]
+    return [name for name in beside if next(children[name].parameters(), None) is not None]
+
+
+def target_names(model: nn.Module, settings: ModelSettings, *, heads: Collection[str] = ()) -> list[str]:
     """Returns the names of the linear layers that get an adapter.
 
     Args:
         model: without adapters.
         settings: `lora_target` names the last part of each; empty means every linear layer but the head.
+        heads: modules that get none.
 
     Raises:
         StrategyConfigError: there is no such layer.
     """
     find_head: Any = getattr(model, "get_output_embeddings", lambda: None)  # Any: not declared by nn.Module
     head = find_head()
-    linear = [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and m is not head]
+    linear = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head and name.partition(".")[0] not in heads
+    ]
     if not settings.lora_target:
         return linear
     wanted = set(settings.lora_target)
@@ -91,9 +134,19 @@ def target_names(model: nn.Module, settings: ModelSettings) -> list[str]:
     return chosen
 
 
+def is_factor(name: str) -> bool:
+    """Whether a parameter of that name is one of the two small matrices beside a layer."""
+    return ".lora_A." in name or ".lora_B." in name
+
+
+def is_head(name: str) -> bool:
+    """Whether a parameter of that name belongs to the copy of a head that is trained."""
+    return ".modules_to_save." in name
+
+
 def is_adapter(name: str) -> bool:
     """Whether a parameter of that name belongs to an adapter."""
-    return ".lora_A." in name or ".lora_B." in name
+    return is_factor(name) or is_head(name)
 
 
 def plain_name(name: str) -> str:
@@ -103,7 +156,9 @@ def plain_name(name: str) -> str:
         >>> plain_name("layers.0.q_proj.base_layer.weight")
         'layers.0.q_proj.weight'
     """
-    return name.replace(".base_layer.", ".")
+    for part in (".base_layer.", ".original_module.", f".modules_to_save.{ADAPTER}."):
+        name = name.replace(part, ".")
+    return name
 
 
 def has_adapter(model: nn.Module) -> bool:
@@ -120,6 +175,14 @@ def adapter_layers(model: nn.Module) -> "Iterator[tuple[str, LoraLayer]]":
     for name, module in model.named_modules():
         if isinstance(module, LoraLayer):
             yield name, module
+
+
+def _heads(model: nn.Module) -> "list[ModulesToSaveWrapper]":
+    if not has_adapter(model):
+        return []
+    from peft.utils import ModulesToSaveWrapper
+
+    return [module for module in model.modules() if isinstance(module, ModulesToSaveWrapper)]
 
 
 def _base(layer: "LoraLayer") -> Tensor:
@@ -149,7 +212,7 @@ def reset(model: nn.Module, *, seed: int) -> None:
 @contextmanager
 def without_adapter(model: nn.Module) -> Iterator[None]:
     """Makes the model compute what it computed before it had adapters, while the context is open."""
-    layers = [layer for _, layer in adapter_layers(model)]
+    layers = [*(layer for _, layer in adapter_layers(model)), *_heads(model)]
     for layer in layers:
         layer.enable_adapters(False)
     try:
@@ -215,10 +278,13 @@ def _full(tensor: Tensor) -> Tensor:
 
 
 def merged_state(model: nn.Module) -> dict[str, Tensor | Gathered]:
-    """Returns the model's state under the names of the plain model, adapters added to their weights."""
+    """Returns the model's state under the names of the plain model: weights with adapters added, and trained
+    heads."""
+    held = named_state(model)
     state: dict[str, Tensor | Gathered] = {
-        plain_name(name): tensor for name, tensor in named_state(model).items() if not is_adapter(name)
+        plain_name(name): tensor for name, tensor in held.items() if not is_adapter(name)
     }
+    state |= {plain_name(name): tensor for name, tensor in held.items() if is_head(name)}
     for name, layer in adapter_layers(model):
         state[f"{name}.weight"] = MergedWeight(_base(layer), *_factors(layer), layer.scaling[ADAPTER])
     return state
@@ -259,7 +325,7 @@ def save_adapter(model: nn.Module, factors: Mapping[str, Tensor], directory: Pat
     """
     directory.mkdir(parents=True, exist_ok=True)
     tensors = {
-        f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}": tensor.contiguous()
+        f"base_model.model.{plain_name(name).replace(f'.{ADAPTER}.', '.')}": tensor.contiguous()
         for name, tensor in factors.items()
     }
     save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
