@@ -212,7 +212,8 @@ def reset(model: nn.Module, *, seed: int) -> None:
 @contextmanager
 def without_adapter(model: nn.Module) -> Iterator[None]:
     """Makes the model compute what it computed before it had adapters, while the context is open."""
-    layers = [*(layer for _, layer in adapter_layers(model)), *_heads(model)]
+    layers: list[LoraLayer | ModulesToSaveWrapper] = [layer for _, layer in adapter_layers(model)]
+    layers += _heads(model)
     for layer in layers:
         layer.enable_adapters(False)
     try:
