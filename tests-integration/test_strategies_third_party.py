@@ -3,10 +3,10 @@
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
+from third_parties import unpacked_wheel
 
 HERE = Path(__file__).resolve().parent
 
@@ -39,16 +39,7 @@ print("kept")
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that holds the engine as its wheel installs it."""
-    place = tmp_path_factory.mktemp("wheel")
-    uv = [os.environ["UV"]] if "UV" in os.environ else [sys.executable, "-m", "uv"]
-    subprocess.run(
-        [*uv, "build", "--wheel", "--quiet", "--out-dir", str(place)],
-        cwd=HERE / "third_party_engine",
-        check=True,
-    )
-    [wheel] = place.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(place / "site")
-    return place / "site"
+    return unpacked_wheel(HERE / "third_party_engine", tmp_path_factory.mktemp("wheel"))
 
 
 def test_a_third_party_engine_is_found_by_name_and_keeps_the_contract(installed: Path) -> None:
