@@ -19,6 +19,7 @@ from roll_strategies import (
     build_strategy,
 )
 from roll_strategies.hf import HfInferStrategy
+from roll_strategies.running import RunningRequests
 
 
 def strategy_for(directory: Path, *, rows: int = 8, seed: int = 5) -> HfInferStrategy:
@@ -217,6 +218,38 @@ def test_aborted_answers_keep_the_tokens_that_they_have(strategy: HfInferStrateg
     assert torch.equal(column(answers, "responses")[1], whole[1])
     again = strategy.generate(batch, config)
     assert list(again.non_tensor_batch["finish_reasons"]) == ["length", "length"]
+
+
+def test_only_requests_that_run_are_aborted_and_no_name_is_kept_after_its_call(
+    strategy: HfInferStrategy,
+) -> None:
+    batch = prompts([6, 3], seeds=torch.tensor([1, 2]))
+    batch.non_tensor_batch["request_ids"] = object_array(["first", "second"])
+    config = {"max_new_tokens": 4, "temperature": 1.0}
+    strategy.abort_requests(["first", *(f"unknown {number}" for number in range(100))])
+    assert len(strategy.requests) == 0
+    answers = strategy.generate(batch, config)
+    assert list(answers.non_tensor_batch["finish_reasons"]) == ["length", "length"]
+    stream = strategy.stream(batch, config)
+    next(stream)
+    strategy.abort_requests(["second", "unknown"])
+    assert len(strategy.requests) == 2
+    assert strategy.requests.is_aborted("second")
+    stream.close()  # type: ignore[attr-defined]  # a generator
+    assert len(strategy.requests) == 0
+
+
+def test_a_name_that_two_calls_share_can_be_aborted_until_both_have_ended() -> None:
+    requests = RunningRequests()
+    with requests.working_on(["a", "b"]):
+        with requests.working_on(["b"]):
+            requests.abort(["b", "c"])
+        assert requests.is_aborted("b")
+        assert not requests.is_aborted("a")
+        assert not requests.is_aborted("c")
+    assert len(requests) == 0
+    with requests.working_on(["b"]):
+        assert not requests.is_aborted("b")
 
 
 def test_an_empty_batch_gives_no_answers_of_the_usual_width(strategy: HfInferStrategy) -> None:

@@ -1,6 +1,5 @@
 """`hf_infer`: a Hugging Face model in one process, for scoring and for sampling."""
 
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -8,6 +7,7 @@ from typing import ClassVar, Literal
 import torch
 
 from roll_protocol import DataProto
+from roll_strategies.answers import request_ids_of
 from roll_strategies.capabilities import Capabilities
 from roll_strategies.context import StrategyContext
 from roll_strategies.hf import lora
@@ -22,6 +22,7 @@ from roll_strategies.options import read_options
 from roll_strategies.providers import default_model_provider, default_tokenizer
 from roll_strategies.results import joined_results, take_rows
 from roll_strategies.rows import row_lengths
+from roll_strategies.running import RunningRequests
 from roll_strategies.weights.manifest import Manifest
 
 
@@ -45,8 +46,7 @@ class HfInferStrategy(ModelHolder):
         super().__init__(context)
         self.options = read_options(HfInferOptions, context.strategy_config, engine="hf_infer")
         torch_dtype(context.model.dtype)
-        self._aborted: set[str] = set()
-        self._lock = threading.Lock()
+        self.requests = RunningRequests()
 
     def initialize(self, model_provider: ModelProvider | None = None) -> None:
         """Loads tokenizer and model, and publishes pure data-parallel coordinates."""
@@ -114,23 +114,17 @@ class HfInferStrategy(ModelHolder):
             seed=self.context.seed + 7919 * self.rank_info.dp_rank,
             rows=self.context.batching.infer_rows,
             device=self.device,
-            aborted=self._is_aborted,
+            aborted=self.requests.is_aborted,
         )
         if into is not None:
             into.append(generation)
-        with torch.inference_mode():
+        with torch.inference_mode(), self.requests.working_on(request_ids_of(batch) or ()):
             yield from generation.tokens()
-        with self._lock:
-            self._aborted -= set(generation.request_ids)
 
     def abort_requests(self, request_ids: Collection[str]) -> None:
-        """Ends the answers to those prompts before their next token; unknown names are ignored once they
-        end."""
-        with self._lock:
-            self._aborted |= set(request_ids)
-
-    def _is_aborted(self, request_id: str) -> bool:
-        return request_id in self._aborted
+        """Ends the answers to those prompts before their next token; names that no running call has are
+        ignored."""
+        self.requests.abort(request_ids)
 
     def begin_update(self, manifest: Manifest) -> int:
         """Opens an update; parameters that were offloaded come back for it.

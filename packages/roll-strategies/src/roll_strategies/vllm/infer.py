@@ -1,7 +1,6 @@
 """`vllm`: sampling by a vLLM engine, whose weights can be replaced while it stands."""
 
 import itertools
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -18,6 +17,7 @@ from roll_strategies.hf.models import load_tokenizer, skeleton
 from roll_strategies.interfaces import ForwardFunc, InferenceStrategy, ModelProvider
 from roll_strategies.offload import StateKind, state_kinds
 from roll_strategies.request import read_request
+from roll_strategies.running import RunningRequests
 from roll_strategies.vllm.engine import start_engine
 from roll_strategies.vllm.options import VllmOptions, engine_args
 from roll_strategies.vllm.requests import EngineRequests
@@ -50,8 +50,7 @@ class VllmInferStrategy(InferenceStrategy):
         self._updating = False
         self._asleep: set[StateKind] = set()
         self._calls = itertools.count()
-        self._aborted: set[str] = set()
-        self._lock = threading.Lock()
+        self.requests = RunningRequests()
 
     def initialize(self, model_provider: ModelProvider | None = None) -> None:
         """Starts the engine on the model directory; vLLM builds its own model, so no provider is asked."""
@@ -88,16 +87,18 @@ class VllmInferStrategy(InferenceStrategy):
 
     def generate(self, batch: DataProto, generation_config: Mapping[str, object]) -> DataProto:
         """Returns the sampled answers; see `docs/architecture.md`, Generation."""
-        requests = self._requests(batch, generation_config)
-        for _ in requests.tokens(self._watch(batch)):
-            pass
-        self._forget(batch)
+        names = request_ids_of(batch) or []
+        with self.requests.working_on(names):
+            requests = self._requests(batch, generation_config)
+            for _ in requests.tokens(lambda: self._aborted(names)):
+                pass
         return requests.answers.batch()
 
     def stream(self, batch: DataProto, generation_config: Mapping[str, object]) -> Iterator[tuple[int, int]]:
         """Yields `(answer, token)` as they are sampled; the same tokens that `generate` returns."""
-        yield from self._requests(batch, generation_config).tokens(self._watch(batch))
-        self._forget(batch)
+        names = request_ids_of(batch) or []
+        with self.requests.working_on(names):
+            yield from self._requests(batch, generation_config).tokens(lambda: self._aborted(names))
 
     def _requests(self, batch: DataProto, generation_config: Mapping[str, object]) -> EngineRequests:
         engine = self.engine
@@ -120,17 +121,12 @@ class VllmInferStrategy(InferenceStrategy):
         return EngineRequests(engine, ids, mask, request, name=str(next(self._calls)))
 
     def abort_requests(self, request_ids: Collection[str]) -> None:
-        """Ends the answers to those prompts before their next token; unknown names are forgotten once a call
-        that has them ends."""
-        with self._lock:
-            self._aborted |= set(request_ids)
+        """Ends the answers to those prompts before their next token; names that no running call has are
+        ignored."""
+        self.requests.abort(request_ids)
 
-    def _watch(self, batch: DataProto) -> "_Aborted":
-        return _Aborted(request_ids_of(batch) or [], self._aborted)
-
-    def _forget(self, batch: DataProto) -> None:
-        with self._lock:
-            self._aborted -= set(request_ids_of(batch) or [])
+    def _aborted(self, names: Sequence[str]) -> list[int]:
+        return [row for row, name in enumerate(names) if self.requests.is_aborted(name)]
 
     # -- state
 
@@ -206,13 +202,3 @@ class VllmInferStrategy(InferenceStrategy):
         if self._target is None:
             raise NotInitialized("strategy 'vllm' has no engine yet; call initialize() first")
         return self._target
-
-
-class _Aborted:
-    """The numbers of a call's prompts that have been aborted, whenever it is asked."""
-
-    def __init__(self, names: Sequence[str], aborted: set[str]) -> None:
-        self._names, self._all = names, aborted
-
-    def __call__(self) -> list[int]:
-        return [row for row, name in enumerate(self._names) if name in self._all]
