@@ -74,3 +74,14 @@ def test_rows_that_belong_together_are_never_parted(pairs: list[tuple[int, int]]
         plan_micro_batches([*lengths, 1], rows=4, together=2)
     with pytest.raises(MicroBatchError, match="1 rows cannot hold 2"):
         plan_micro_batches([1, 1], rows=1, together=2)
+
+
+def test_rows_that_together_exceed_a_micro_batch_are_named_all() -> None:
+    with pytest.raises(MicroBatchError, match="rows 2 to 3 belong together and take 9 tokens, more than the 8"):
+        plan_micro_batches([1, 1, 5, 4], tokens=8, packed=True, together=2)
+    # Without packing both are as long as the longer one.
+    with pytest.raises(MicroBatchError, match=r"rows 2 to 3 belong together and take 10 tokens.*at least 10"):
+        plan_micro_batches([1, 1, 5, 4], tokens=9, together=2)
+    assert plan_micro_batches([1, 1, 5, 4], tokens=10, together=2).groups == ((2, 3), (0, 1))
+    with pytest.raises(MicroBatchError, match="row 2 has 5 tokens, more than the 4"):
+        plan_micro_batches([1, 1, 5, 4], tokens=4)

@@ -94,8 +94,8 @@ def plan_micro_batches(
         Rows in input order when planned by rows, by falling length when planned by tokens.
 
     Raises:
-        MicroBatchError: a row is longer than the token limit, a limit is not positive, or rows do not come in
-            whole groups.
+        MicroBatchError: a row, or rows that belong together, exceed the token limit, a limit is not positive, or
+            rows do not come in whole groups.
     """
     if together > 1:
         return _of_units(lengths, together, rows=rows, tokens=tokens, packed=packed, multiple_of=multiple_of)
@@ -128,20 +128,27 @@ def _of_units(
         )
     units = [lengths[start : start + together] for start in range(0, len(lengths), together)]
     costs = [sum(unit) if packed else together * max(unit) for unit in units]
+    if tokens is not None:
+        _check_tokens(costs, tokens, together=together)
     limit = None if rows is None else rows // together
     plan = plan_micro_batches(costs, rows=limit, tokens=tokens, packed=packed, multiple_of=multiple_of)
     return MicroBatches(plan.groups, together)
 
 
-def _check_tokens(lengths: Sequence[int], tokens: int) -> None:
+def _check_tokens(costs: Sequence[int], tokens: int, *, together: int = 1) -> None:
+    """Refuses a unit of `together` rows that takes more tokens than a micro-batch may hold."""
     if tokens < 1:
         raise MicroBatchError(f"tokens in a micro-batch must be at least 1, got {tokens}")
-    longest = max(lengths, default=0)
-    if longest > tokens:
-        row = list(lengths).index(longest)
+    largest = max(costs, default=0)
+    if largest > tokens:
+        unit = list(costs).index(largest)
+        what = f"row {unit} has {largest} tokens"
+        if together > 1:
+            first, last = unit * together, unit * together + together - 1
+            what = f"rows {first} to {last} belong together and take {largest} tokens"
         raise MicroBatchError(
-            f"row {row} has {longest} tokens, more than the {tokens} that one micro-batch may hold; raise "
-            f"max_tokens_per_microbatch to at least {longest} or shorten the sequences"
+            f"{what}, more than the {tokens} that one micro-batch may hold; raise "
+            f"max_tokens_per_microbatch to at least {largest} or shorten the sequences"
         )
 
 
