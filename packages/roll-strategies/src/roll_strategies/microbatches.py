@@ -94,8 +94,8 @@ def plan_micro_batches(
         Rows in input order when planned by rows, by falling length when planned by tokens.
 
     Raises:
-        MicroBatchError: a row, or rows that belong together, exceed the token limit, a limit is not positive, or
-            rows do not come in whole groups.
+        MicroBatchError: a row, or rows that belong together, exceed the token limit, a limit is not positive,
+            or rows do not come in whole groups.
     """
     if together > 1:
         return _of_units(lengths, together, rows=rows, tokens=tokens, packed=packed, multiple_of=multiple_of)
