@@ -16,6 +16,7 @@ from roll_pipelines.config import (
     StrategyArguments,
     TelemetryConfig,
     TrainingArguments,
+    TransferConfig,
     WorkerConfig,
 )
 from roll_pipelines.config.container import to_container
@@ -27,6 +28,7 @@ SECTIONS = {
     "Top level": BaseConfig,
     "`checkpoint_config`": CheckpointConfig,
     "`telemetry`": TelemetryConfig,
+    "`transfer_backend`": TransferConfig,
     "A role": WorkerConfig,
     "`strategy_args` of a role": StrategyArguments,
     "`model_args` of a role": ModelArguments,

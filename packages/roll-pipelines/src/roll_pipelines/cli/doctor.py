@@ -5,6 +5,7 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
+from roll_executor import transfer_backends
 from roll_pipelines.cli.exit_codes import ExitCode
 from roll_pipelines.cli.output import say
 from roll_pipelines.config.machine import count_devices
@@ -35,6 +36,7 @@ def diagnose() -> ExitCode:
         state = _version(package)
         remedy = f"not installed: pip install 'roll-pipelines[{name}]'"
         say(f"  {name:<18}  {state or remedy}")
+    say(f"\ntransfer backends\n  {', '.join(transfer_backends())}")
     state = _version("opentelemetry-sdk") or "not installed: pip install 'roll-pipelines[telemetry]'"
     say(f"\ntelemetry\n  opentelemetry       {state}")
     state = _version("peft") or "peft is not installed: pip install 'roll-pipelines[lora]'"
