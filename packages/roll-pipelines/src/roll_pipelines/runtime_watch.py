@@ -57,10 +57,13 @@ class RuntimeWatch:
         )
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the thread, and asks a last time: a call that failed may have come before the question."""
+        if self._over.is_set():
+            return
         self._over.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
+        self.ended = self.ended or ", ".join(self._ask())
 
     def _watch(self) -> None:
         while not self._over.wait(self._every_s):

@@ -34,3 +34,12 @@ def test_nothing_is_said_of_a_runtime_that_stands() -> None:
     assert asked.wait(60)
     watch.close()
     assert watch.error() is None
+
+
+def test_a_failure_that_comes_before_the_question_is_still_explained() -> None:
+    asked = threading.Event()
+    watch = RuntimeWatch(lambda: ["raylet"] if asked.is_set() else [], every_s=3600.0)
+    asked.set()
+    watch.close()
+    watch.close()
+    assert str(watch.error()).startswith("raylet of Ray has ended")

@@ -198,8 +198,12 @@ class ResourceManager:
         return [function(*args)] if self._backend is None else self._backend.run_on_nodes(function, *args)
 
     def ended_daemons(self) -> list[str]:
-        """Return the processes of a Ray that was started here that have ended, such as its raylet: no call
-        comes back then."""
+        """Return the processes of Ray that have ended, such as this node's raylet: no call comes back then.
+
+        Of a Ray that was started here it is known at once. Of one that was joined it is known within three
+        seconds for the raylet of this node, and for a gcs_server that keeps what it knows in memory. One that
+        is slow has not ended, and of one whose machine does not answer nothing is known: Ray finds that.
+        """
         backend = self._backend
         return backend.ended_daemons() if backend is not None else []
 

@@ -12,7 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from roll_resources.errors import ManagerClosedError, ReservationError, ReservationTimeoutError
 from roll_resources.on_ray.connect import connect, disconnect
-from roll_resources.on_ray.daemons import ended_daemons
+from roll_resources.on_ray.daemons import Daemons
 from roll_resources.on_ray.groups import PlacementGroups
 from roll_resources.on_ray.nodes import RayNode, choose_nodes, live_nodes
 from roll_resources.on_ray.shipping import shipped
@@ -124,6 +124,7 @@ class RayBackend:
         self._device_ids: list[tuple[int, ...]] = []
         self._cpus_left: list[float] = []
         self.runtime_env = runtime_env
+        self._daemons = Daemons()
         self._closed = False
 
     @classmethod
@@ -289,14 +290,15 @@ class RayBackend:
         return found
 
     def ended_daemons(self) -> list[str]:
-        """Return those processes of a Ray that was started here that it needs and that have ended."""
-        return ended_daemons()
+        """Return those processes of Ray that it needs and that have ended."""
+        return self._daemons.ended()
 
     def close(self) -> None:
         """Remove every placement group and leave Ray; doing it twice does nothing."""
         if self._closed:
             return
         self._closed = True
+        self._daemons.close()
         self._groups.close()
         disconnect()
 
