@@ -1,5 +1,6 @@
 """Payloads that a backend carries: what is written, how it is read, and that nothing stays behind."""
 
+import os
 import pickle
 import resource
 import shutil
@@ -22,6 +23,7 @@ from roll_executor import (
     TransferError,
     Worker,
     WorkerConfig,
+    WorkerDiedError,
     WorkerRaisedError,
     create_clusters,
     replay,
@@ -61,6 +63,12 @@ class Carrier(Worker):
         return block
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def die(self, block: Block, rank: int) -> Block:
+        if self.rank == rank:
+            os._exit(1)
+        return block
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def stream(self, block: Block, count: int) -> Iterator[Block]:
         for place in range(count):
             yield Block(bytes(block.data[place : place + 1]) * 1000)
@@ -80,8 +88,8 @@ def opened(runtime: Any, folder: Path) -> Iterator[Cluster]:  # Any: "local" or 
         ResourceManager(runtime=runtime) as manager,
         Transfer("files", {"folder": str(folder), "min_bytes": 1000}, run="tests") as transfer,
     ):
-        role = ("carrier", Carrier, WorkerConfig(name="carrier", world_size=2))
-        clusters = create_clusters({"carrier": role}, manager, transfer=transfer)
+        config = WorkerConfig(name="carrier", world_size=2, restart="on_failure")
+        clusters = create_clusters({"carrier": ("carrier", Carrier, config)}, manager, transfer=transfer)
         with clusters["carrier"] as cluster:
             yield cluster
     assert list(folder.iterdir()) == []
@@ -150,6 +158,17 @@ def test_a_worker_that_calls_a_cluster_uses_its_backend(place: tuple[Cluster, Pa
     with ResourceManager() as manager, Cluster("asking", Carrier, manager, WorkerConfig()) as other:
         assert other.ask(cluster, str(folder)) == [[(1, True, b"abcd")] * 2]
         assert files_in(folder) == []
+
+
+@pytest.mark.parametrize("place", [pytest.param("ray", marks=pytest.mark.ray)], indirect=True)
+def test_a_worker_that_died_leaves_no_files_and_reads_them_again_when_restarted(
+    place: tuple[Cluster, Path],
+) -> None:
+    cluster, folder = place
+    with pytest.raises(WorkerDiedError):
+        cluster.die(Block(b"abcd" * MB), 1)
+    assert files_in(folder) == []
+    assert cluster.look(Block(b"abcd" * MB), str(folder)) == [(1, True, b"abcd")] * 2
 
 
 def test_a_folder_that_a_node_does_not_see_is_an_error_of_the_call(place: tuple[Cluster, Path]) -> None:
