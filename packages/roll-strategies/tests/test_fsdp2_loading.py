@@ -1,5 +1,6 @@
 """Where the weights of a sharded model come from, and that they are the same on every rank."""
 
+import gc
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from roll_strategies import ModelNotFound, ModelSettings, StrategyContext, build_strategy
 from roll_strategies.fsdp2 import Fsdp2InferStrategy
 from roll_strategies.fsdp2.streaming import files_of
+from roll_strategies.memory import give_back
 from roll_strategies.testing import run_ranks, whole_state
 
 
@@ -81,6 +83,8 @@ def grown(rank: int, world_size: int, port: int, directory: str, whole: bool) ->
         return model
 
     loaded = threading.Event()
+    gc.collect()
+    give_back()  # else the model would first fill what is free already, and that would not count as growth
     before = private_bytes()
     peaks = [before]
 
