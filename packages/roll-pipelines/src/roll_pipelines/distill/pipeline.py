@@ -7,24 +7,15 @@ from typing import ClassVar
 from transformers import AutoTokenizer
 
 from roll_pipelines.base import BasePipeline
-from roll_pipelines.data.lengths import LengthCount
 from roll_pipelines.data.messages import set_template
 from roll_pipelines.data.model_source import first_weights, give_model
-from roll_pipelines.data.order import RowOrder
-from roll_pipelines.data.supervised import (
-    EncodedRow,
-    EncodedRows,
-    SupervisedRow,
-    collate,
-    encode_rows,
-    in_batches,
-)
+from roll_pipelines.data.supervised import EncodedRow, collate, in_batches
 from roll_pipelines.distill.config import DistillConfig
 from roll_pipelines.distill.schemas import SCHEMAS, STUDENT
 from roll_pipelines.distill.teacher import shared_vocabulary, teacher_weights
 from roll_pipelines.rollouts import pad_id
 from roll_pipelines.sft.config import end_after_epochs, rows_per_step
-from roll_pipelines.sft.rows import supervised_data
+from roll_pipelines.sft.rows import encoded_data
 from roll_protocol import DataProto, DataSchema, reduce_metrics
 
 
@@ -49,17 +40,9 @@ class DistillPipeline(BasePipeline):
         arguments = config.student.data_args
         self.tokenizer = AutoTokenizer.from_pretrained(model)
         set_template(self.tokenizer, arguments.template)
-        data = supervised_data(config, arguments)
-        sources = [self.encode(rows) for rows in data.training]
-        self.training = [row for source in sources for row in source.rows]
-        self.validation = self.encode(data.validation).rows if data.validation else ()
-        self.summary |= sum((source.count for source in sources), LengthCount()).metrics()
-        self.order = RowOrder(
-            [len(source.rows) for source in sources],
-            seed=config.seed,
-            weights=arguments.file_weights,
-            shuffle=arguments.shuffle,
-        )
+        data = encoded_data(config, arguments, self.tokenizer)
+        self.training, self.validation, self.order = data.training, data.validation, data.order
+        self.summary |= data.count.metrics()
         self.batch_size = rows_per_step(config.student)
         end_after_epochs(config, config.student, rows=len(self.training))
         taught = teacher_weights(config, self.run_directory.root, start=self.start_roles)
@@ -112,18 +95,3 @@ class DistillPipeline(BasePipeline):
                     self.turns.give(self.teacher)
                     reports.append(self.teacher.val_step(batch))
         return dict(reduce_metrics(DataProto.concat(reports).meta_info["metrics"]))
-
-    def encode(self, rows: Sequence[SupervisedRow]) -> EncodedRows:
-        """Returns rows as token ids, under the length policy of the configuration."""
-        config = self.pipeline_config
-        assert config.sequence_length is not None, "a rule of the configuration demands it"
-        arguments = config.student.data_args
-        encoded = encode_rows(
-            rows,
-            self.tokenizer,
-            max_length=config.sequence_length,
-            policy=arguments.max_length_policy,
-            workers=arguments.preprocessing_num_workers,
-        )
-        encoded.count.warn(what="rows", max_length=config.sequence_length)
-        return encoded

@@ -7,21 +7,12 @@ from typing import ClassVar
 from transformers import AutoTokenizer
 
 from roll_pipelines.base import BasePipeline
-from roll_pipelines.data.lengths import LengthCount
 from roll_pipelines.data.messages import set_template
 from roll_pipelines.data.model_source import first_weights, give_model
-from roll_pipelines.data.order import RowOrder
-from roll_pipelines.data.supervised import (
-    EncodedRow,
-    EncodedRows,
-    SupervisedRow,
-    collate,
-    encode_rows,
-    in_batches,
-)
+from roll_pipelines.data.supervised import EncodedRow, collate, in_batches
 from roll_pipelines.rollouts import pad_id
 from roll_pipelines.sft.config import SFTConfig, end_after_epochs
-from roll_pipelines.sft.rows import supervised_data
+from roll_pipelines.sft.rows import encoded_data
 from roll_pipelines.sft.schemas import SCHEMAS, TRAIN
 from roll_protocol import DataProto, DataSchema, reduce_metrics
 
@@ -47,17 +38,9 @@ class SFTPipeline(BasePipeline):
         self.tokenizer = AutoTokenizer.from_pretrained(model)
         arguments = config.sft_train.data_args
         set_template(self.tokenizer, arguments.template)
-        data = supervised_data(config, arguments)
-        sources = [self.encode(rows) for rows in data.training]
-        self.training = [row for source in sources for row in source.rows]
-        self.summary |= sum((source.count for source in sources), LengthCount()).metrics()
-        self.order = RowOrder(
-            [len(source.rows) for source in sources],
-            seed=config.seed,
-            weights=arguments.file_weights,
-            shuffle=arguments.shuffle,
-        )
-        self.validation = self.encode(data.validation).rows if data.validation else ()
+        data = encoded_data(config, arguments, self.tokenizer)
+        self.training, self.validation, self.order = data.training, data.validation, data.order
+        self.summary |= data.count.metrics()
         end_after_epochs(config, config.sft_train, rows=len(self.training))
         self.sft_train = self.start_roles({"sft_train": config.sft_train})["sft_train"]
         self.set_checkpoint_clusters(self.sft_train)
@@ -88,25 +71,6 @@ class SFTPipeline(BasePipeline):
                 self.sft_train.val_step(self.collated(rows)) for rows in in_batches(self.validation, size)
             ]
         return reduce_metrics(DataProto.concat(parts).meta_info["metrics"])
-
-    def encode(self, rows: Sequence[SupervisedRow]) -> EncodedRows:
-        """Returns rows as token ids, none longer than `sequence_length`.
-
-        Args:
-            rows: prompts and answers.
-        """
-        config = self.pipeline_config
-        assert config.sequence_length is not None, "a rule of the configuration demands it"
-        arguments = config.sft_train.data_args
-        encoded = encode_rows(
-            rows,
-            self.tokenizer,
-            max_length=config.sequence_length,
-            policy=arguments.max_length_policy,
-            workers=arguments.preprocessing_num_workers,
-        )
-        encoded.count.warn(what="rows", max_length=config.sequence_length)
-        return encoded
 
     def collated(self, rows: Sequence[EncodedRow]) -> DataProto:
         """Returns rows as one batch."""
