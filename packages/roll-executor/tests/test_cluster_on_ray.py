@@ -74,14 +74,14 @@ class PlainWorker(Worker):
 
 
 class MeetingWorker(Worker):
-    """A worker whose constructor waits until the workers of all four clusters are being built."""
+    """A worker whose constructor waits until the workers of all eight clusters are being built."""
 
     def __init__(self, worker_config: Any) -> None:
         super().__init__(worker_config)
         folder = Path(os.environ["MEETING_POINT"])
         (folder / self.cluster_name).touch()
         deadline = time.monotonic() + 60
-        while len(list(folder.iterdir())) < 4:
+        while len(list(folder.iterdir())) < 8:
             if time.monotonic() > deadline:
                 raise TimeoutError("the other clusters did not come")
             time.sleep(0.05)
@@ -205,8 +205,8 @@ def test_a_second_cluster_of_the_same_name_is_refused_and_leaves_the_first_alone
 def test_clusters_are_created_side_by_side(ray_session: str, tmp_path: Path) -> None:
     config = WorkerConfig(name="meeting", world_size=1, system_envs={"MEETING_POINT": str(tmp_path)})
     with ResourceManager() as manager:
-        roles = {f"meeting{i}": (f"meeting{i}", MeetingWorker, config) for i in range(4)}
+        roles = {f"meeting{i}": (f"meeting{i}", MeetingWorker, config) for i in range(8)}
         clusters = create_clusters(roles, manager)
         for cluster in clusters.values():
             cluster.close()
-    assert list(clusters) == ["meeting0", "meeting1", "meeting2", "meeting3"]
+    assert list(clusters) == [f"meeting{i}" for i in range(8)]
