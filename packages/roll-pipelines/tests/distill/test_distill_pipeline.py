@@ -10,20 +10,22 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from roll_pipelines.columns import tensor
 from roll_pipelines.config import WorkerConfig
-from roll_pipelines.config.arguments import (
-    DataArguments,
-    ModelArguments,
-    StrategyArguments,
-    TrainingArguments,
-)
+from roll_pipelines.config.arguments import ModelArguments, StrategyArguments
 from roll_pipelines.data import TinyModelConfig, collate, save_tiny_model
 from roll_pipelines.data.supervised import EncodedRow
 from roll_pipelines.distill import DistillConfig, DistillPipeline
 from roll_pipelines.distill.teacher import DistillError, shared_vocabulary
 from roll_pipelines.losses.distillation import DistillOptions, comparable, kept_log_probs, token_divergence
-from roll_pipelines.testing import largest_difference, last_checkpoint, run_to_end
-
-LR, EPSILON = 0.05, 1e-2
+from roll_pipelines.testing import (
+    EPSILON,
+    RATE,
+    largest_difference,
+    learning_role,
+    learnt,
+    rows_file,
+    run_to_end,
+    tiny_model,
+)
 
 
 def configuration(
@@ -36,37 +38,20 @@ def configuration(
     **fields: object,
 ) -> DistillConfig:
     """Returns a run on six rows with a student and a teacher of different widths, built on first use."""
-    models = {"student": 16, "teacher": 24}
-    for seed, (name, width) in enumerate(models.items()):
-        if not (folder / name).exists():
-            sizes = TinyModelConfig(
-                alphabet="abcde", hidden_size=width, num_layers=1, max_positions=16, initializer_range=0.3
-            )
-            save_tiny_model(folder / name, sizes, seed=seed)
-    file = folder / "rows.jsonl"
     rows = [{"prompt": "abcd"[: 1 + n % 4], "response": "abcde"[n % 2 : 2 + n % 3]} for n in range(6)]
-    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    student = WorkerConfig(
-        strategy_args=StrategyArguments(strategy_name="fsdp2_train"),
-        training_args=TrainingArguments(
-            learning_rate=LR,
-            adam_epsilon=EPSILON,
-            per_device_train_batch_size=micro,
-            gradient_accumulation_steps=accumulation,
-            max_grad_norm=None,
-            num_train_epochs=100,
-        ),
-        data_args=DataArguments(file_name=str(file)),
-        infer_batch_size=4,
-        use_sequence_packing=packing,
-    )
+    student = learning_role(rows_file(folder / "rows.jsonl", rows), micro=micro, accumulation=accumulation)
+    student.use_sequence_packing = packing
+    models = {
+        name: tiny_model(folder / name, alphabet="abcde", width=width, seed=seed, spread=0.3)
+        for seed, (name, width) in enumerate({"student": 16, "teacher": 24}.items())
+    }
     teacher = WorkerConfig(strategy_args=StrategyArguments(strategy_name="hf_infer"), infer_batch_size=4)
     values: dict[str, object] = {
         "student": student,
         "teacher": teacher,
         "runtime": "local",
-        "pretrain": str(folder / "student"),
-        "teacher_pretrain": str(folder / "teacher"),
+        "pretrain": models["student"],
+        "teacher_pretrain": models["teacher"],
         "output_dir": str(folder / "run"),
         "track_with": ["jsonl"],
         "sequence_length": 10,
@@ -79,10 +64,6 @@ def configuration(
 
 def run(config: DistillConfig) -> list[dict[str, float]]:
     return run_to_end(DistillPipeline, config)
-
-
-def trained(config: DistillConfig) -> PreTrainedModel:
-    return AutoModelForCausalLM.from_pretrained(last_checkpoint(config, "student"))
 
 
 def plain_step(config: DistillConfig, rows: list[EncodedRow]) -> tuple[float, PreTrainedModel]:
@@ -111,7 +92,7 @@ def plain_step(config: DistillConfig, rows: list[EncodedRow]) -> tuple[float, Pr
         losses.append(share * divergence - (1.0 - share) * right)
     loss = torch.stack(losses).mean()
     loss.backward()  # type: ignore[no-untyped-call]  # torch
-    torch.optim.AdamW(student.parameters(), lr=LR, eps=EPSILON, weight_decay=0.0).step()
+    torch.optim.AdamW(student.parameters(), lr=RATE, eps=EPSILON, weight_decay=0.0).step()
     return float(loss.detach()), student
 
 
@@ -131,7 +112,7 @@ def test_a_step_is_that_of_plain_pytorch_whatever_is_sent_and_however_rows_are_l
         metrics = pipeline.state.log_history[0]
     loss, student = plain_step(config, drawn)
     assert metrics["student/loss"] == pytest.approx(loss, abs=1e-6)
-    assert largest_difference(trained(config), student) < 1e-6
+    assert largest_difference(learnt(config, "student"), student) < 1e-6
 
 
 def test_a_resumed_run_has_the_metrics_and_weights_of_one_that_never_stopped(tmp_path: Path) -> None:
@@ -140,7 +121,7 @@ def test_a_resumed_run_has_the_metrics_and_weights_of_one_that_never_stopped(tmp
     run(configuration(tmp_path, micro=2, steps=2))
     second = configuration(tmp_path, micro=2, steps=4, resume_from_checkpoint=True)
     assert run(second) == wanted
-    assert largest_difference(trained(second), trained(straight)) == 0.0
+    assert largest_difference(learnt(second, "student"), learnt(straight, "student")) == 0.0
 
 
 def test_a_student_that_equals_its_teacher_diverges_from_it_nowhere_and_validation_says_so(
@@ -174,7 +155,7 @@ def test_conversations_are_distilled_where_the_assistant_speaks(tmp_path: Path) 
     assert pipeline.summary["data/rows_kept"] == 2.0
     loss, student = plain_step(config, drawn)
     assert metrics["student/loss"] == pytest.approx(loss, abs=1e-6)
-    assert largest_difference(trained(config), student) < 1e-6
+    assert largest_difference(learnt(config, "student"), student) < 1e-6
 
 
 def test_models_with_other_tokenizers_are_refused(tmp_path: Path) -> None:

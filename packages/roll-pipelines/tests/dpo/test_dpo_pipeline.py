@@ -11,17 +11,21 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from roll_pipelines.columns import tensor
 from roll_pipelines.config import WorkerConfig
-from roll_pipelines.config.arguments import DataArguments, StrategyArguments, TrainingArguments
-from roll_pipelines.data import TinyModelConfig, save_tiny_model
+from roll_pipelines.config.arguments import StrategyArguments
 from roll_pipelines.data.pairs import EncodedPair, answer_rows, collate_pairs
 from roll_pipelines.dpo import DPOConfig, DPOPipeline
 from roll_pipelines.dpo.worker import pair_scores
 from roll_pipelines.losses.preference import preference_loss, sequence_log_probs
-from roll_pipelines.testing import largest_difference, last_checkpoint, run_to_end
-
-LR = 0.05
-EPSILON = 1e-2
-"""Large, so that a first step of Adam does not turn rounding of tiny gradients into their signs."""
+from roll_pipelines.testing import (
+    EPSILON,
+    RATE,
+    largest_difference,
+    learning_role,
+    learnt,
+    rows_file,
+    run_to_end,
+    tiny_model,
+)
 
 
 def pairs_file(folder: Path, count: int = 6, *, name: str = "pairs") -> str:
@@ -30,38 +34,19 @@ def pairs_file(folder: Path, count: int = 6, *, name: str = "pairs") -> str:
         {"prompt": "ab"[: 1 + n % 2], "chosen": "abcde"[: 1 + n % 3], "rejected": "edcba"[: 1 + n % 4]}
         for n in range(count)
     ]
-    file = folder / f"{name}.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return str(file)
+    return rows_file(folder / f"{name}.jsonl", rows)
 
 
 def configuration(
     folder: Path, *, micro: int = 6, accumulation: int = 1, steps: int = 1, **fields: object
 ) -> DPOConfig:
     """Returns a run on six pairs with a model of one layer, which is built on first use."""
-    model = folder / "model"
-    if not model.exists():
-        sizes = TinyModelConfig(alphabet="abcde", hidden_size=16, num_layers=1, max_positions=16)
-        save_tiny_model(model, sizes, seed=0)
-    role = WorkerConfig(
-        strategy_args=StrategyArguments(strategy_name="fsdp2_train"),
-        training_args=TrainingArguments(
-            learning_rate=LR,
-            adam_epsilon=EPSILON,
-            per_device_train_batch_size=micro,
-            gradient_accumulation_steps=accumulation,
-            max_grad_norm=None,
-            num_train_epochs=100,
-        ),
-        data_args=DataArguments(file_name=pairs_file(folder)),
-        infer_batch_size=4,
-    )
     reference = WorkerConfig(strategy_args=StrategyArguments(strategy_name="hf_infer"), infer_batch_size=4)
     values: dict[str, object] = {
-        "actor_train": role,
+        "actor_train": learning_role(pairs_file(folder), micro=micro, accumulation=accumulation),
         "reference": reference,
         "runtime": "local",
-        "pretrain": str(model),
+        "pretrain": tiny_model(folder / "model", alphabet="abcde"),
         "output_dir": str(folder / "run"),
         "track_with": ["jsonl"],
         "sequence_length": 8,
@@ -73,10 +58,6 @@ def configuration(
 
 def run(config: DPOConfig) -> list[dict[str, float]]:
     return run_to_end(DPOPipeline, config)
-
-
-def trained(config: DPOConfig) -> PreTrainedModel:
-    return AutoModelForCausalLM.from_pretrained(last_checkpoint(config, "actor_train"))
 
 
 def summed(model: PreTrainedModel, pairs: list[EncodedPair]) -> tuple[Tensor, Tensor]:
@@ -98,7 +79,7 @@ def plain_step(config: DPOConfig, pairs: list[EncodedPair]) -> tuple[float, PreT
     scores = pair_scores(sums, tokens, ref, torch.ones(2 * len(pairs), dtype=torch.bool), kl=0.0)
     loss = preference_loss(config.loss).function(scores, config.options()).mean()
     loss.backward()  # type: ignore[no-untyped-call]  # torch
-    torch.optim.AdamW(policy.parameters(), lr=LR, eps=EPSILON, weight_decay=0.0).step()
+    torch.optim.AdamW(policy.parameters(), lr=RATE, eps=EPSILON, weight_decay=0.0).step()
     return float(loss.detach()), policy
 
 
@@ -114,7 +95,7 @@ def test_a_step_is_that_of_plain_pytorch_whatever_the_micro_batches(
         metrics = pipeline.state.log_history[0]
     loss_value, model = plain_step(config, drawn)
     assert metrics["actor_train/loss"] == pytest.approx(loss_value, abs=1e-6)
-    assert largest_difference(trained(config), model) < 1e-6
+    assert largest_difference(learnt(config, "actor_train"), model) < 1e-6
 
 
 @pytest.mark.parametrize(("tokens", "packing"), [(16, False), (16, True), (None, True)])
@@ -131,7 +112,7 @@ def test_a_token_budget_and_packing_keep_pairs_together_and_the_step_that_of_pla
         metrics = pipeline.state.log_history[0]
     loss_value, model = plain_step(config, drawn)
     assert metrics["actor_train/loss"] == pytest.approx(loss_value, abs=1e-6)
-    assert largest_difference(trained(config), model) < 1e-6
+    assert largest_difference(learnt(config, "actor_train"), model) < 1e-6
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -200,7 +181,7 @@ def test_a_resumed_run_has_the_metrics_and_weights_of_one_that_never_stopped(tmp
     run(first)
     second = configuration(tmp_path, micro=2, accumulation=2, steps=4, resume_from_checkpoint=True)
     assert run(second) == wanted
-    assert largest_difference(trained(second), trained(straight)) == 0.0
+    assert largest_difference(learnt(second, "actor_train"), learnt(straight, "actor_train")) == 0.0
 
 
 def test_a_cached_reference_gives_the_numbers_of_one_that_is_asked_each_time(tmp_path: Path) -> None:

@@ -8,19 +8,22 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from roll_pipelines.columns import tensor
-from roll_pipelines.config import WorkerConfig
-from roll_pipelines.config.arguments import (
-    DataArguments,
-    ModelArguments,
-    StrategyArguments,
-    TrainingArguments,
-)
-from roll_pipelines.data import TinyModelConfig, collate, save_tiny_model
+from roll_pipelines.config.arguments import ModelArguments
+from roll_pipelines.data import collate
 from roll_pipelines.data.supervised import EncodedRow
 from roll_pipelines.sft import SFTConfig, SFTPipeline
-from roll_pipelines.testing import largest_difference, last_checkpoint, run_to_end
+from roll_pipelines.testing import (
+    EPSILON,
+    RATE,
+    largest_difference,
+    last_checkpoint,
+    learning_role,
+    learnt,
+    rows_file,
+    run_to_end,
+    tiny_model,
+)
 
-LR, EPSILON = 0.05, 1e-2
 LETTERS = "usertaisn: \nbc"
 
 
@@ -28,39 +31,18 @@ def configuration(
     folder: Path, *, micro: int = 8, accumulation: int = 1, steps: int = 1, **fields: object
 ) -> SFTConfig:
     """Returns a run on ten rows of different lengths with a model of one layer, built on first use."""
-    model, file = folder / "model", folder / "rows.jsonl"
-    if not model.exists():
-        sizes = TinyModelConfig(alphabet=LETTERS, hidden_size=16, num_layers=1, max_positions=64)
-        save_tiny_model(model, sizes, seed=0)
-        rows = [{"prompt": "user"[: 1 + n % 4], "response": "taisnbc"[n % 3 : 2 + n % 6]} for n in range(10)]
-        file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    role = WorkerConfig(
-        strategy_args=StrategyArguments(strategy_name="fsdp2_train"),
-        training_args=TrainingArguments(
-            learning_rate=LR,
-            adam_epsilon=EPSILON,
-            per_device_train_batch_size=micro,
-            gradient_accumulation_steps=accumulation,
-            max_grad_norm=None,
-            num_train_epochs=100,
-        ),
-        data_args=DataArguments(file_name=str(file)),
-        infer_batch_size=4,
-    )
+    rows = [{"prompt": "user"[: 1 + n % 4], "response": "taisnbc"[n % 3 : 2 + n % 6]} for n in range(10)]
+    file = rows_file(folder / "rows.jsonl", rows)
     values: dict[str, object] = {
-        "sft_train": role,
+        "sft_train": learning_role(file, micro=micro, accumulation=accumulation),
         "runtime": "local",
-        "pretrain": str(model),
+        "pretrain": tiny_model(folder / "model", alphabet=LETTERS),
         "output_dir": str(folder / "run"),
         "track_with": ["jsonl"],
         "sequence_length": 48,
         "max_steps": steps,
     }
     return SFTConfig(**{**values, **fields})  # type: ignore[arg-type]  # fields by name
-
-
-def trained(config: SFTConfig) -> PreTrainedModel:
-    return AutoModelForCausalLM.from_pretrained(last_checkpoint(config, "sft_train"))
 
 
 def plain_step(config: SFTConfig, rows: list[EncodedRow]) -> tuple[float, PreTrainedModel]:
@@ -71,7 +53,7 @@ def plain_step(config: SFTConfig, rows: list[EncodedRow]) -> tuple[float, PreTra
     logits = model(input_ids=ids, attention_mask=mask).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
     loss.backward()  # type: ignore[no-untyped-call]  # torch
-    torch.optim.AdamW(model.parameters(), lr=LR, eps=EPSILON, weight_decay=0.0).step()
+    torch.optim.AdamW(model.parameters(), lr=RATE, eps=EPSILON, weight_decay=0.0).step()
     return float(loss.detach()), model
 
 
@@ -88,7 +70,7 @@ def test_a_step_is_that_of_plain_pytorch_whatever_the_micro_batches_and_the_pack
         metrics = pipeline.state.log_history[0]
     loss, model = plain_step(config, drawn)
     assert metrics["sft_train/loss"] == pytest.approx(loss, abs=1e-6)
-    assert largest_difference(trained(config), model) < 1e-6
+    assert largest_difference(learnt(config, "sft_train"), model) < 1e-6
 
 
 def test_a_step_on_conversations_learns_the_assistant_s_words_as_plain_pytorch_does(tmp_path: Path) -> None:
@@ -104,7 +86,7 @@ def test_a_step_on_conversations_learns_the_assistant_s_words_as_plain_pytorch_d
         metrics = pipeline.state.log_history[0]
     loss, model = plain_step(config, drawn)
     assert metrics["sft_train/loss"] == pytest.approx(loss, abs=1e-6)
-    assert largest_difference(trained(config), model) < 1e-6
+    assert largest_difference(learnt(config, "sft_train"), model) < 1e-6
 
 
 def test_with_a_template_prompts_and_responses_are_what_a_user_and_an_assistant_say(tmp_path: Path) -> None:
@@ -123,7 +105,7 @@ def test_a_resumed_run_has_the_metrics_and_weights_of_one_that_never_stopped(tmp
     run_to_end(SFTPipeline, configuration(tmp_path, micro=4, steps=2))
     second = configuration(tmp_path, micro=4, steps=4, resume_from_checkpoint=True)
     assert run_to_end(SFTPipeline, second) == wanted
-    assert largest_difference(trained(second), trained(straight)) == 0.0
+    assert largest_difference(learnt(second, "sft_train"), learnt(straight, "sft_train")) == 0.0
 
 
 def test_a_resumed_run_with_an_adapter_goes_on_as_one_that_never_stopped(tmp_path: Path) -> None:
@@ -139,7 +121,7 @@ def test_a_resumed_run_with_an_adapter_goes_on_as_one_that_never_stopped(tmp_pat
     run_to_end(SFTPipeline, adapted(steps=2))
     assert run_to_end(SFTPipeline, adapted(steps=4, resume_from_checkpoint=True)) == wanted
     first = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    assert largest_difference(trained(straight), first) > 1e-3
+    assert largest_difference(learnt(straight, "sft_train"), first) > 1e-3
     assert (last_checkpoint(straight, "sft_train") / "adapter" / "adapter_model.safetensors").is_file()
 
 
@@ -163,7 +145,7 @@ def test_a_norm_of_none_or_zero_clips_nothing(tmp_path: Path, norm: float | None
     with SFTPipeline(config) as pipeline:
         drawn = [pipeline.training[row] for row in pipeline.order.batch(0, batch_size=8)]
         pipeline.run()
-    assert largest_difference(trained(config), plain_step(config, drawn)[1]) < 1e-6
+    assert largest_difference(learnt(config, "sft_train"), plain_step(config, drawn)[1]) < 1e-6
 
 
 def test_the_learning_rate_falls_over_the_optimizer_steps_of_the_passes_over_the_rows(tmp_path: Path) -> None:
@@ -172,4 +154,4 @@ def test_the_learning_rate_falls_over_the_optimizer_steps_of_the_passes_over_the
     training.lr_scheduler_type, training.num_train_epochs = "linear", 2.0
     rates = [row["sft_train/lr"] for row in run_to_end(SFTPipeline, config)]
     # 10 rows in steps of 5, twice.
-    assert rates == pytest.approx([LR, 0.75 * LR, 0.5 * LR, 0.25 * LR])
+    assert rates == pytest.approx([RATE, 0.75 * RATE, 0.5 * RATE, 0.25 * RATE])
