@@ -217,7 +217,14 @@ class BroadcastTransport:
         if isinstance(payload, Bucket):
             message = replace(payload, data=None, in_place={}, group=self._name)
             answer = self._control.send(method, message)
-            return _Broadcasting(self, answer, self._opened().broadcast(payload), payload)
+            try:
+                pieces = self._opened().broadcast(payload)
+            except Exception:
+                self.close()  # whoever waits for the rest is released
+                raise
+            return _Broadcasting(self, answer, pieces, payload)
+        if method == "abort_update":
+            self.close()  # nobody knows how far each target has come
         return self._control.send(method, payload)
 
     def takes(self, whole: torch.Tensor, dtype: torch.dtype) -> bool:
