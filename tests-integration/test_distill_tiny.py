@@ -1,17 +1,23 @@
 """Distillation on Ray, started as a user starts it, and its numbers on one worker and on two."""
 
-import json
 from pathlib import Path
 
 import pytest
 import runs
-import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from roll_pipelines.config import WorkerConfig
-from roll_pipelines.config.arguments import DataArguments, StrategyArguments, TrainingArguments
-from roll_pipelines.data import TinyModelConfig, save_tiny_model
+from roll_pipelines.config.arguments import StrategyArguments
 from roll_pipelines.distill import DistillConfig, DistillPipeline
+from roll_pipelines.sft.config import rows_per_step
+from roll_pipelines.testing import (
+    largest_difference,
+    learning_role,
+    learnt,
+    rows_file,
+    run_to_end,
+    tiny_model,
+)
 
 EXAMPLE: Path = runs.EXAMPLES / "distill_tiny.yaml"
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -19,33 +25,20 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 def configuration(folder: Path, *, runtime: str, students: int, teachers: int) -> DistillConfig:
     """Returns two steps of six rows, out of seven of different lengths, with models of different widths."""
-    for seed, (name, width) in enumerate({"student": 16, "teacher": 24}.items()):
-        if not (folder / name).exists():
-            sizes = TinyModelConfig(alphabet="abcde", hidden_size=width, num_layers=1, initializer_range=0.3)
-            save_tiny_model(folder / name, sizes, seed=seed)
+    models = {
+        name: tiny_model(folder / name, alphabet="abcde", width=width, seed=seed, spread=0.3)
+        for seed, (name, width) in enumerate({"student": 16, "teacher": 24}.items())
+    }
     rows = [{"prompt": "abcd"[: 1 + n % 4], "response": "abcde"[n % 2 : 2 + n % 3]} for n in range(7)]
-    file = folder / "rows.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    student = WorkerConfig(
-        world_size=students,
-        strategy_args=StrategyArguments(strategy_name="fsdp2_train"),
-        training_args=TrainingArguments(
-            learning_rate=0.05,
-            adam_epsilon=1e-2,
-            per_device_train_batch_size=6 // students,
-            max_grad_norm=None,
-            num_train_epochs=9,
-        ),
-        data_args=DataArguments(file_name=str(file)),
-    )
+    file = rows_file(folder / "rows.jsonl", rows)
     return DistillConfig(
-        student=student,
+        student=learning_role(file, micro=6 // students, workers=students),
         teacher=WorkerConfig(
             world_size=teachers, strategy_args=StrategyArguments(strategy_name="hf_infer"), infer_batch_size=2
         ),
         runtime=runtime,  # type: ignore[arg-type]  # one of two words
-        pretrain=str(folder / "student"),
-        teacher_pretrain=str(folder / "teacher"),
+        pretrain=models["student"],
+        teacher_pretrain=models["teacher"],
         output_dir=str(folder / f"{runtime}-{students}-{teachers}"),
         track_with=[],
         sequence_length=10,
@@ -55,14 +48,11 @@ def configuration(folder: Path, *, runtime: str, students: int, teachers: int) -
     )
 
 
-def trained(config: DistillConfig) -> tuple[list[float], list[torch.Tensor]]:
-    """Returns the losses of a run and the student's weights at its end."""
-    with DistillPipeline(config) as pipeline:
-        assert pipeline.batch_size == 6
-        pipeline.run()
-        losses = [row["student/loss"] for row in pipeline.state.log_history]
-    model = AutoModelForCausalLM.from_pretrained(config.run_dir / "checkpoints/checkpoint-1/student")
-    return losses, [parameter.detach() for parameter in model.parameters()]
+def trained(config: DistillConfig) -> tuple[list[float], PreTrainedModel]:
+    """Returns the losses of a run and the student at its end."""
+    assert rows_per_step(config.student) == 6
+    losses = [row["student/loss"] for row in run_to_end(DistillPipeline, config)]
+    return losses, learnt(config, "student")
 
 
 @pytest.mark.parametrize(("students", "teachers"), [(2, 1), (1, 2)])
@@ -72,8 +62,7 @@ def test_a_teacher_and_a_student_of_different_sizes_learn_what_one_of_each_learn
     alone = trained(configuration(tmp_path, runtime="local", students=1, teachers=1))
     together = trained(configuration(tmp_path, runtime="ray", students=students, teachers=teachers))
     assert together[0] == pytest.approx(alone[0], abs=1e-6)
-    for one, other in zip(together[1], alone[1], strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+    assert largest_difference(together[1], alone[1]) < 1e-6
 
 
 def test_the_student_of_the_example_is_nearly_as_accurate_as_its_teacher(tmp_path: Path) -> None:

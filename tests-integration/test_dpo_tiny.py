@@ -1,17 +1,23 @@
 """Preference training on Ray, started as a user starts it, and its numbers on one worker and on two."""
 
-import json
 from pathlib import Path
 
 import pytest
 import runs
-import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from roll_pipelines.config import WorkerConfig
-from roll_pipelines.config.arguments import DataArguments, StrategyArguments, TrainingArguments
-from roll_pipelines.data import TinyModelConfig, save_tiny_model
+from roll_pipelines.config.arguments import StrategyArguments
 from roll_pipelines.dpo import DPOConfig, DPOPipeline
+from roll_pipelines.sft.config import rows_per_step
+from roll_pipelines.testing import (
+    largest_difference,
+    learning_role,
+    learnt,
+    rows_file,
+    run_to_end,
+    tiny_model,
+)
 
 EXAMPLE: Path = runs.EXAMPLES / "dpo_tiny.yaml"
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -19,32 +25,16 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 def configuration(folder: Path, *, runtime: str, workers: int) -> DPOConfig:
     """Returns two steps of six pairs, out of seven of different lengths."""
-    model = folder / "model"
-    if not model.exists():
-        save_tiny_model(model, TinyModelConfig(alphabet="abcde", hidden_size=16, num_layers=1), seed=0)
     rows = [
         {"prompt": "ab"[: 1 + n % 2], "chosen": "abcde"[: 1 + n % 3], "rejected": "edcba"[: 1 + n % 4]}
         for n in range(7)
     ]
-    file = folder / "pairs.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    role = WorkerConfig(
-        world_size=workers,
-        strategy_args=StrategyArguments(strategy_name="fsdp2_train"),
-        training_args=TrainingArguments(
-            learning_rate=0.05,
-            adam_epsilon=1e-2,
-            per_device_train_batch_size=6 // workers,
-            max_grad_norm=None,
-            num_train_epochs=9,
-        ),
-        data_args=DataArguments(file_name=str(file)),
-    )
+    file = rows_file(folder / "pairs.jsonl", rows)
     return DPOConfig(
-        actor_train=role,
+        actor_train=learning_role(file, micro=6 // workers, workers=workers),
         reference=WorkerConfig(strategy_args=StrategyArguments(strategy_name="hf_infer")),
         runtime=runtime,  # type: ignore[arg-type]  # one of two words
-        pretrain=str(model),
+        pretrain=tiny_model(folder / "model", alphabet="abcde"),
         output_dir=str(folder / runtime),
         track_with=[],
         sequence_length=8,
@@ -53,14 +43,11 @@ def configuration(folder: Path, *, runtime: str, workers: int) -> DPOConfig:
     )
 
 
-def trained(config: DPOConfig) -> tuple[list[float], list[torch.Tensor]]:
-    """Returns the losses of a run and the weights at its end."""
-    with DPOPipeline(config) as pipeline:
-        assert pipeline.batch_size == 6
-        pipeline.run()
-        losses = [row["actor_train/loss"] for row in pipeline.state.log_history]
-    model = AutoModelForCausalLM.from_pretrained(config.run_dir / "checkpoints/checkpoint-1/actor_train")
-    return losses, [parameter.detach() for parameter in model.parameters()]
+def trained(config: DPOConfig) -> tuple[list[float], PreTrainedModel]:
+    """Returns the losses of a run and the model at its end."""
+    assert rows_per_step(config.actor_train) == 6
+    losses = [row["actor_train/loss"] for row in run_to_end(DPOPipeline, config)]
+    return losses, learnt(config, "actor_train")
 
 
 def test_two_workers_on_ray_learn_what_one_in_this_process_learns(tmp_path: Path) -> None:
@@ -69,8 +56,7 @@ def test_two_workers_on_ray_learn_what_one_in_this_process_learns(tmp_path: Path
         for runtime, workers in (("local", 1), ("ray", 2))
     )
     assert together[0] == pytest.approx(alone[0], abs=1e-6)
-    for one, other in zip(together[1], alone[1], strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+    assert largest_difference(together[1], alone[1]) < 1e-6
 
 
 def test_the_example_prefers_the_right_answer_to_held_out_problems(tmp_path: Path) -> None:
