@@ -265,3 +265,9 @@ def test_settings_are_refused_before_anything_is_opened(
     assert transfer_backends() == ["object_store", "files"]
     with pytest.raises(ConfigError, match=message):
         _ = Transfer(name, settings).backend
+
+
+def test_a_backend_that_nobody_opened_is_refused(tmp_path: Path) -> None:
+    transfer = Transfer("files", {"folder": str(tmp_path)})
+    with ResourceManager(runtime="local") as manager, pytest.raises(ConfigError, match="use it in a `with`"):
+        Cluster("carrier", Carrier, manager, WorkerConfig(), transfer=transfer)

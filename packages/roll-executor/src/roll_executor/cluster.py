@@ -77,6 +77,8 @@ class Cluster(Shape):
     ) -> None:
         if not name:
             raise ConfigError("a cluster needs a name: it stands in its workers' names, logs and errors")
+        if transfer is not None and not transfer.is_open:
+            raise ConfigError(f"transfer backend {transfer.name!r} is not open; use it in a `with` block")
         cls = find_class(worker_cls)
         self._methods = bind(cls, taken=RESERVED)
         self._worker_cls: type | None = cls

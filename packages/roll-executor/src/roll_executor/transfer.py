@@ -95,6 +95,11 @@ class Transfer:
             self._backend = _factory(self.name)(self.settings, session=self.session)
         return self._backend
 
+    @property
+    def is_open(self) -> bool:
+        """Whether calls may use it: opened and not closed, or received from where it was."""
+        return self.session in _OPEN
+
     def open(self) -> "Transfer":
         """Make the backend ready for calls; done by the driver.
 
