@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -16,7 +15,8 @@ from executor_chaos import check_chaos
 from ray.cluster_utils import Cluster as RayCluster
 
 from roll_dispatch import Dispatch, register
-from roll_executor import Cluster, Worker, WorkerConfig, WorkerDiedError, WorkerError
+from roll_executor import Cluster, WorkerConfig, WorkerDiedError, WorkerError
+from roll_executor.testing import ContractWorker
 from roll_pipelines.config.load import load_config
 from roll_pipelines.model_files import Fetched, prepare_models
 from roll_pipelines.rlvr import RLVRPipeline
@@ -39,7 +39,7 @@ OUT_OF_MEMORY = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refr
 """A node that takes itself for full, and looks every eight seconds whom to end."""
 
 
-class Standing(Worker):
+class Standing(ContractWorker):
     """A worker that tells where it stands."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
@@ -47,37 +47,6 @@ class Standing(Worker):
         """Return node, local rank and visible devices."""
         node = ray.get_runtime_context().get_node_id()
         return node, self.local_rank, os.environ.get("CUDA_VISIBLE_DEVICES", "")
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def meet(self) -> str:
-        """Meet the other rank at the master address, across nodes."""
-        address = (self.master_addr, self.master_port)
-        if self.rank == 0:
-            with socket.create_server(address) as server:
-                for _ in range(self.world_size - 1):
-                    peer, _ = server.accept()
-                    with peer:
-                        peer.sendall(b"hello")
-            return "hello"
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                with socket.create_connection(address, timeout=20) as connection:
-                    return connection.recv(5).decode()
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def sleep(self) -> None:
-        """Sleep long."""
-        time.sleep(100)
-
-    @register(dispatch_mode=Dispatch.DP_MP_COMPUTE)
-    def echo(self, rows: list[int]) -> list[int]:
-        """Return the rows."""
-        return rows
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def shipped(self) -> tuple[str, str, str]:
@@ -106,7 +75,7 @@ def check_placement(manager: ResourceManager) -> None:
         assert on_cpu[0][0] == on_cpu[2][0] == places[0][0] != on_cpu[1][0], on_cpu
         assert all(device in ("", "-1") for _, _, device in on_cpu), on_cpu
         assert train.meet(timeout_s=60) == ["hello"] * 4
-        assert reward.echo([1, 2, 3, 4, 5]) == [1, 2, 3, 4, 5]
+        assert reward.double([1, 2, 3, 4, 5]) == [2, 4, 6, 8, 10]
 
 
 def check_models(manager: ResourceManager, folder: Path) -> None:
@@ -179,7 +148,7 @@ def check_lost_node(ray_cluster: Any, candidates: list[Any]) -> None:
         homes = [place[0] for place in spread.stand()]
         (lost,) = (node for node in candidates if node.node_id in homes)
         gone = {rank for rank, home in enumerate(homes) if home == lost.node_id}
-        pending = spread.sleep(blocking=False)
+        pending = spread.sleep(100, blocking=False)
         time.sleep(1.0)
         ray_cluster.remove_node(lost, allow_graceful=False)
         began = time.monotonic()
@@ -189,7 +158,7 @@ def check_lost_node(ray_cluster: Any, candidates: list[Any]) -> None:
         assert (error.cluster, error.rank in gone, error.method) == ("spread", True, "sleep"), error
         seconds = time.monotonic() - began
         assert seconds < 30, seconds
-        assert here.echo([1]) == [1]
+        assert here.double([1]) == [2]
 
 
 def check_out_of_memory(ray_cluster: Any) -> None:
@@ -200,7 +169,7 @@ def check_out_of_memory(ray_cluster: Any) -> None:
         pytest.raises(WorkerDiedError) as caught,
         open_cluster(manager, "hungry", world_size=1, resources={"full": 1}) as hungry,
     ):
-        hungry.sleep(timeout_s=90)
+        hungry.sleep(100, timeout_s=90)
     error = caught.value
     assert "ran out of memory; use smaller batches" in str(error), error
     assert (error.cluster, error.rank) == ("hungry", 0)
