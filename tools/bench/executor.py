@@ -183,8 +183,8 @@ def bench_parallel(manager: ResourceManager) -> None:
     """Time eight clusters whose constructors sleep two seconds against one, and the same with bare actors.
 
     Ray starts a process for each beyond those that it has started ahead, one per core. Such a start takes a
-    core half a second or more: with fewer than eight cores the ratio of eight to one tells of the machine, and
-    that of ours to bare tells of us. ``--ahead 16`` has it start as many as a machine of sixteen cores would.
+    core half a second or more: with fewer than eight cores the ratio of eight to one tells of the machine,
+    and that of ours to bare tells of us. ``--ahead 16`` has it start as many as a machine of sixteen cores would.
     """
 
     def ours(count: int) -> float:
@@ -247,7 +247,7 @@ def main() -> None:
     parser.add_argument(
         "--ahead",
         type=int,
-        help="processes that Ray starts before they are asked for; by itself one per core",
+        help="processes that Ray starts unasked; by itself one per core",
     )
     arguments = parser.parse_args()
     ahead = {"worker_maximum_startup_concurrency": arguments.ahead} if arguments.ahead else {}
