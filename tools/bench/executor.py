@@ -184,7 +184,7 @@ def bench_parallel(manager: ResourceManager) -> None:
 
     Ray starts a process for each beyond those that it has started ahead, one per core. Such a start takes a
     core half a second or more: with fewer than eight cores the ratio of eight to one tells of the machine,
-    and that of ours to bare tells of us. ``--ahead 16`` has it start as many as a machine of sixteen cores would.
+    and that of ours to bare tells of us. ``--ahead 16`` has it start as many as a machine of sixteen cores.
     """
 
     def ours(count: int) -> float:
