@@ -28,6 +28,7 @@ from roll_pipelines.config import ModelArguments, StrategyArguments, TrainingArg
 from roll_protocol import DataProto
 from roll_resources import ResourceManager
 from roll_strategies import LossSum, TrainStrategy, create_strategy, plan_micro_batches
+from roll_strategies.testing import small_llama
 
 pytestmark = pytest.mark.ray
 
@@ -92,21 +93,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     places = {}
     for dtype in LIMITS:
         places[dtype] = tmp_path_factory.mktemp(dtype)
-        torch.manual_seed(0)
-        config = transformers.LlamaConfig(
-            vocab_size=48,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            tie_word_embeddings=False,
-        )
-        model = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # transformers
+        model = small_llama()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(4.0 if parameter.dim() > 1 else 1.0)  # gradients of a norm above 1
-        model.to(getattr(torch, dtype)).save_pretrained(places[dtype])
+        model.to(getattr(torch, dtype)).save_pretrained(places[dtype])  # type: ignore[operator]  # a transformers model
     return places
 
 

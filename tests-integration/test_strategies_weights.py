@@ -19,7 +19,7 @@ from roll_pipelines.config import ModelArguments, StrategyArguments, TrainingArg
 from roll_pipelines.workers import Worker
 from roll_resources import ResourceManager
 from roll_strategies import Bucket
-from roll_strategies.testing import whole_state
+from roll_strategies.testing import small_llama, whole_state
 
 pytestmark = pytest.mark.ray
 
@@ -59,18 +59,8 @@ class SyncWorker(Worker):
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=48,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=False,
-    )
-    model = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # transformers
-    model.save_pretrained(place)
+    model = small_llama(num_hidden_layers=1)
+    model.save_pretrained(place)  # type: ignore[operator]  # a transformers model
     return place
 
 

@@ -7,7 +7,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
-import transformers
+
+from roll_strategies.testing import small_llama
 
 torch.set_num_threads(1)
 
@@ -15,27 +16,16 @@ torch.set_num_threads(1)
 def build_tiny(
     directory: Path, *, tied: bool = False, layers: int = 2, dtype: torch.dtype = torch.float32
 ) -> Path:
-    """Writes a causal language model of 2 layers and 48 tokens.
-
-    Llama has no bias on its keys: softmax ignores such a bias, so its gradient is rounding noise, which Adam
-    would scale up.
-    """
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=48,
-        hidden_size=32,
-        intermediate_size=48,
+    """Writes a causal language model of 2 layers and 48 tokens."""
+    model = small_llama(
+        dtype=dtype,
         num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
         max_position_embeddings=128,
         tie_word_embeddings=tied,
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=0,
     )
-    make = transformers.AutoModelForCausalLM.from_config
-    model: torch.nn.Module = make(config, dtype=dtype)  # type: ignore[no-untyped-call]  # transformers
     with torch.no_grad():
         for parameter in model.parameters():
             # Larger than the library's own start, so that the model has opinions.

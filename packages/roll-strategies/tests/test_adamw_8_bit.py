@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from torch import Tensor
 from torch._inductor import config as inductor
 from torch.distributed.tensor import DTensor
@@ -26,7 +25,7 @@ from roll_strategies import (
 )
 from roll_strategies.fsdp2 import Fsdp2TrainStrategy
 from roll_strategies.offload import plain_parts
-from roll_strategies.testing import RankFailure, run_ranks, whole_state
+from roll_strategies.testing import RankFailure, run_ranks, small_llama, whole_state
 
 RATE, STEPS = 1e-3, 8
 installed = pytest.mark.skipif(
@@ -158,16 +157,10 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of one layer whose matrices have 4096 numbers or more, because torchao leaves fewer as they
     are, and one shape, because it compiles its step for each."""
     place = tmp_path_factory.mktemp("wide")
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=128,
-        hidden_size=128,
-        intermediate_size=128,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        tie_word_embeddings=False,
+    model = small_llama(
+        vocab_size=128, hidden_size=128, intermediate_size=128, num_hidden_layers=1, num_key_value_heads=4
     )
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(place)  # type: ignore[no-untyped-call]  # transformers
+    model.save_pretrained(place)  # type: ignore[operator]  # a transformers model
     return place
 
 

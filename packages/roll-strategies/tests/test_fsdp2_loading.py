@@ -14,7 +14,7 @@ from roll_strategies import ModelNotFound, ModelSettings, StrategyContext, build
 from roll_strategies.fsdp2 import Fsdp2InferStrategy
 from roll_strategies.fsdp2.streaming import files_of
 from roll_strategies.memory import give_back
-from roll_strategies.testing import run_ranks, whole_state
+from roll_strategies.testing import run_ranks, small_llama, whole_state
 
 
 def strategy_for(
@@ -102,16 +102,10 @@ def grown(rank: int, world_size: int, port: int, directory: str, whole: bool) ->
 
 
 def test_no_rank_holds_the_whole_model_while_it_loads(tmp_path: Path) -> None:
-    config = transformers.LlamaConfig(
-        vocab_size=4000,
-        hidden_size=512,
-        intermediate_size=2048,
-        num_hidden_layers=12,
-        num_attention_heads=4,
-        tie_word_embeddings=False,
+    model = small_llama(
+        vocab_size=4000, hidden_size=512, intermediate_size=2048, num_hidden_layers=12, num_key_value_heads=4
     )
-    model = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # transformers
-    model.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)  # type: ignore[operator]  # a transformers model
     size = sum(p.numel() * 4 for p in model.parameters())
     del model
     for peak, held in run_ranks(grown, 4, str(tmp_path), False):

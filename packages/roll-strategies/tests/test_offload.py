@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from torch import Tensor, nn
 
 from roll_strategies import (
@@ -17,7 +16,7 @@ from roll_strategies import (
     build_strategy,
 )
 from roll_strategies.fsdp2 import Fsdp2TrainStrategy
-from roll_strategies.testing import run_ranks
+from roll_strategies.testing import run_ranks, small_llama
 
 MB = 1024 * 1024
 
@@ -30,18 +29,7 @@ def resident() -> int:
 
 def some_model(**arguments: object) -> nn.Module:
     """Returns a model of about 25 MiB in tensors of many sizes."""
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=4096,
-        hidden_size=256,
-        intermediate_size=1024,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=False,
-    )
-    model: nn.Module = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # transformers
-    return model
+    return small_llama(vocab_size=4096, hidden_size=256, intermediate_size=1024, num_hidden_layers=4)
 
 
 def trained(rank: int, world_size: int, port: int) -> Fsdp2TrainStrategy:

@@ -11,6 +11,7 @@ from roll_strategies.testing.contract import (
     check_update_target,
     whole_state,
 )
+from roll_strategies.testing.models import small_llama
 from roll_strategies.testing.ranks import RankFailure, free_port, run_ranks
 from roll_strategies.testing.transports import DirectTransport
 
@@ -26,5 +27,6 @@ __all__ = [
     "check_update_target",
     "free_port",
     "run_ranks",
+    "small_llama",
     "whole_state",
 ]
