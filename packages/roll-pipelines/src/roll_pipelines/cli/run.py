@@ -25,7 +25,7 @@ LAUNCH_FILE = "launch.json"
 """Where a run directory keeps the folders of the user's own modules."""
 
 
-class Terminated(BaseException):  # a sibling of KeyboardInterrupt, not an error
+class Terminated(KeyboardInterrupt):  # of what a handler raises, only this ends a wait in Ray
     """SIGTERM has arrived."""
 
 
@@ -76,7 +76,7 @@ def launch(loaded: Loaded) -> ExitCode:
     # In hand before __init__ runs, so that a constructor that fails half-way can be closed.
     pipeline: Any = object.__new__(loaded.pipeline_cls)  # Any: the user's own class
     code, runtime_ended = ExitCode.DONE, False
-    with _signals():
+    with _signals() as arrived:
         try:
             try:
                 pipeline.__init__(loaded.config)
@@ -84,15 +84,15 @@ def launch(loaded: Loaded) -> ExitCode:
                 pipeline.run()
             finally:
                 _close(pipeline)
-        except (KeyboardInterrupt, Terminated) as stopped:
-            code = _code_of(stopped)
+        except KeyboardInterrupt as stopped:
+            code = _code_of(stopped, arrived)
         except CheckpointNotFoundError as missing:
             tell(f"roll: {missing}")
             return ExitCode.REFUSED
         except ConfigError as refused:
             return refuse(refused)
         except Exception as failed:  # noqa: BLE001  # the one place that turns a failure into a message
-            code, runtime_ended = _code_of(failed), isinstance(failed, RuntimeEndedError)
+            code, runtime_ended = _code_of(failed, arrived), isinstance(failed, RuntimeEndedError)
             if code is ExitCode.FAILED:
                 tell(_explain(failed, run_dir))
     _finish(pipeline, run_dir, code)
@@ -114,27 +114,27 @@ def _folders_of(run_dir: Path) -> list[str]:
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
-    """SIGTERM unwinds like Ctrl-C."""
+def _signals() -> Iterator[list[int]]:
+    """SIGTERM unwinds like Ctrl-C; yields those that have arrived, since compiled code forgets which."""
+    arrived: list[int] = []
 
-    def terminate(_signal: int, _frame: FrameType | None) -> None:
+    def terminate(number: int, _frame: FrameType | None) -> None:
+        arrived.append(number)
         raise Terminated
 
     before = signal.signal(signal.SIGTERM, terminate)
     try:
-        yield
+        yield arrived
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _code_of(ended_by: BaseException) -> ExitCode:
+def _code_of(ended_by: BaseException, arrived: Sequence[int]) -> ExitCode:
     """A signal that arrives inside compiled code comes out as the cause of another error."""
     error: BaseException | None = ended_by
     while error is not None and not isinstance(error, RuntimeEndedError):  # its context is how it was told
         if isinstance(error, KeyboardInterrupt):
-            return ExitCode.INTERRUPTED
-        if isinstance(error, Terminated):
-            return ExitCode.TERMINATED
+            return ExitCode.TERMINATED if arrived else ExitCode.INTERRUPTED
         error = error.__cause__ or error.__context__
     return ExitCode.FAILED
 
