@@ -64,3 +64,32 @@ def test_the_end_of_a_neighbour_leaves_the_other_running(
         assert not any(psutil.pid_exists(pid) for pid in theirs)
         assert mine.double([1, 2, 3]) == [2, 4, 6]
         assert [entry.state for entry in mine.health()] == ["idle", "idle"]
+
+
+CLOSING = textwrap.dedent(
+    """
+    import time
+    from roll_executor import Cluster, WorkerConfig
+    from roll_executor.testing import ContractWorker
+    from roll_resources import ResourceManager
+
+    with ResourceManager() as manager:
+        for _ in range(3):
+            Cluster("short", ContractWorker, manager, WorkerConfig(world_size=4)).close()
+        time.sleep(1)  # what Ray has to say of them comes later
+    """
+)
+
+
+def test_a_program_with_a_ray_of_its_own_that_closes_its_clusters_tells_of_no_death(tmp_path: Path) -> None:
+    script = tmp_path / "closing.py"
+    script.write_text(CLOSING)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ | {"RAY_AUTH_MODE": "disabled"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "died" not in done.stdout + done.stderr

@@ -39,11 +39,22 @@ def own_log_files() -> tuple[str, ...]:
 
 def birth_of(pid: int) -> str:
     """Return when a process began, in the system's own terms; empty when there is none or nobody can tell."""
+    return _state_and_birth(pid)[1]
+
+
+def lives(pid: int, birth: str) -> bool:
+    """Return whether a process of this machine is still the one that was born then, and has not ended."""
+    state, born = _state_and_birth(pid)
+    return born == birth and state not in ("", "Z", "X")
+
+
+def _state_and_birth(pid: int) -> tuple[str, str]:
     try:
         with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[19]
+            fields = stat.read().rpartition(")")[2].split()
+            return fields[0], fields[19]
     except (OSError, IndexError):
-        return ""
+        return "", ""
 
 
 def end_process(pid: int, birth: str) -> None:

@@ -1,6 +1,7 @@
 """The workers of one cluster as Ray actors."""
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from roll_executor.control import ask_many, health_of
 from roll_executor.errors import Where, WorkerError
 from roll_executor.host import Header, Status
-from roll_executor.on_ray.facts import Facts, end_process
+from roll_executor.on_ray.facts import Facts, end_process, lives
 from roll_executor.on_ray.failures import translate
 from roll_executor.on_ray.logs import last_lines
 from roll_executor.workers import END_S, Health, Outcome, Ticket
@@ -205,27 +206,38 @@ class RayWorkers:
 
     def kill(self, ranks: Sequence[int]) -> None:
         """End these workers at once; Ray starts them again when the role allows it."""
-        self._kill(ranks, final=False)
-
-    def _kill(self, ranks: Sequence[int], *, final: bool) -> None:
         here = ray.get_runtime_context().get_node_id()
         for rank in ranks:
             facts = self.facts[rank]
-            with contextlib.suppress(ray.exceptions.RayError, ValueError):
-                ray.kill(self.actors[rank], no_restart=final)
+            self._ask_to_end(rank, no_restart=False)
             # Ray asks the process itself to end, which one that is stopped does not.
             if facts.node_id == here:
                 end_process(facts.pid, facts.birth)
-            elif not final:
+            else:
                 affinity = NodeAffinitySchedulingStrategy(node_id=facts.node_id, soft=False)
                 remote_end = ray.remote(num_cpus=0, max_retries=0)(end_process)
                 remote_end.options(scheduling_strategy=affinity).remote(facts.pid, facts.birth)
 
+    def _ask_to_end(self, rank: int, *, no_restart: bool) -> None:
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            ray.kill(self.actors[rank], no_restart=no_restart)
+
     def close(self) -> None:
-        """End all workers for good."""
-        if ray.is_initialized():
-            self.control(range(len(self.actors)), "end", END_S)
-            self._kill(range(len(self.actors)), final=True)
+        """End all workers for good; those of this node have ended when it returns."""
+        if not ray.is_initialized():
+            return
+        everyone = range(len(self.actors))
+        self.control(everyone, "end", END_S)
+        for rank in everyone:
+            self._ask_to_end(rank, no_restart=True)
+        here = ray.get_runtime_context().get_node_id()
+        near = [facts for facts in self.facts if facts.node_id == here]
+        # Ray prints an error for a process that is killed before it has heard that it is to end.
+        deadline = time.monotonic() + END_S
+        while any(lives(facts.pid, facts.birth) for facts in near) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        for facts in near:
+            end_process(facts.pid, facts.birth)
 
 
 def _failed(reference: Any) -> bool:  # Any: Ray's reference of whatever prepare() returns
