@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import tempfile
@@ -88,3 +89,23 @@ def test_a_driver_under_uv_run_keeps_its_workers_in_its_own_environment(
     (tmp_path / "run").write_text(UNDER_UV.format(python=sys.executable, program=PRINT_ENVIRONMENT))
     done = subprocess.run([uv, "run"], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=True)
     assert "environment {}" in done.stdout
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(600)
+def test_a_ray_that_asks_for_a_token_says_how_to_give_it(
+    ray_folder: Path, programs: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setenv("RAY_gcs_server_port_wait_time_s", "1")  # Ray asks once, not twenty times
+    programs.append(start())
+    monkeypatch.setenv("RAY_ADDRESS", address(programs[0]))
+    programs.append(start())
+    _, said = programs[1].communicate(timeout=240)
+    assert "ReservationError" in said
+    assert "set RAY_AUTH_MODE=token" in said
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    programs.append(start())
+    assert address(programs[2]) == os.environ["RAY_ADDRESS"]

@@ -26,7 +26,8 @@ def connect(*, address: str | None, namespace: str, outlives: bool = False) -> N
         outlives: whether what is reserved shall outlive this process, and so must Ray.
 
     Raises:
-        ReservationError: if Ray must outlive this process and would be started by it.
+        ReservationError: if Ray must outlive this process and would be started by it, or asks for a token and
+            is not given it.
     """
     global _started_here, _users
     # A line that two ranks write shall be two lines. Ray has read its variable when it was imported.
@@ -42,11 +43,28 @@ def connect(*, address: str | None, namespace: str, outlives: bool = False) -> N
                 )
             logger.info("%s", f"joining Ray at {joins}" if joins else "starting Ray on this machine")
             if joins:
-                ray.init(address=joins, namespace=namespace, logging_level=logging.WARNING)
+                _join(joins, namespace)
             else:
                 start_ray(namespace=namespace)
             _started_here = True
         _users += 1
+
+
+def _join(address: str, namespace: str) -> None:
+    try:
+        ray.init(address=address, namespace=namespace, logging_level=logging.WARNING)
+    except ConnectionError as refused:
+        error: BaseException | None = refused
+        while error is not None and "InvalidAuthToken" not in str(error):
+            error = error.__cause__
+        if error is None:
+            raise
+        raise ReservationError(
+            f"the Ray at {address} asks for a token and was given none, or another one: set "
+            "RAY_AUTH_MODE=token and have its token in ~/.ray/auth_token or RAY_AUTH_TOKEN. `ray start` asks "
+            "for one where that file exists, as a Ray that was once started for a program alone leaves it; "
+            "RAY_AUTH_MODE=disabled for `ray start` and for the run does without"
+        ) from refused
 
 
 def disconnect() -> None:
