@@ -3,17 +3,21 @@
 import dataclasses
 import datetime
 import random
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import HashStore  # type: ignore[attr-defined]  # a compiled class, not listed
+from torch.distributed import FileStore, HashStore  # type: ignore[attr-defined]  # compiled, not listed
 
 from roll_strategies import Bucket, StaleWeights, UpdateTarget, WeightSender, WeightSyncError
 from roll_strategies.testing import DirectTransport
+from roll_strategies.weights import relay
 from roll_strategies.weights.collective import BroadcastTransport
 from roll_strategies.weights.relay import PIECE_BYTES, Relay
 
@@ -88,6 +92,29 @@ def test_a_parameter_that_was_damaged_in_place_is_named_and_the_others_are_relea
     transport.close()
 
 
+class Refusing(UpdateTarget):
+    """A target that fails before it takes the last bucket of the first update."""
+
+    def update_parameter_in_bucket(self, bucket: Bucket) -> int:
+        if (bucket.version, bucket.index) == (1, 9):
+            raise ValueError("told to fail")
+        return super().update_parameter_in_bucket(bucket)
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_targets_behind_one_that_fails_before_it_takes_a_bucket_are_released(culprit: int) -> None:
+    kinds = [Refusing if rank == culprit else UpdateTarget for rank in range(3)]
+    targets = [kind(Home(large_and_small(0)), rank=rank) for rank, kind in enumerate(kinds)]
+    transport = BroadcastTransport(DirectTransport(targets), name="refused", addr="127.0.0.1", timeout_s=600)
+    sender = WeightSender(transport=transport, bucket_bytes=1)
+    with pytest.raises(WeightSyncError, match=r"put of bucket 9 .*told to fail"):
+        sender.send(large_and_small(1), version=1)
+    sender.send(large_and_small(2), version=2)  # would wait ten minutes for a target that still waits
+    for target in targets:
+        target.require_whole()
+    transport.close()
+
+
 class Counting:
     """A gloo group that counts what it sends."""
 
@@ -134,7 +161,8 @@ def test_a_link_carries_every_byte_once_and_pieces_may_be_taken_in_any_order() -
 
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(member, range(4)))
-    total = 3 * sum(sizes)
+    marks = sum(-(-size // PIECE_BYTES) for size in sizes)
+    total = 3 * (sum(sizes) + marks)
     assert [num_bytes for num_bytes, _ in found] == [total, total, total, 0]
     for _, arrived in found:
         assert all(torch.equal(got, sent) for got, sent in zip(arrived, runs * 3, strict=True))
@@ -161,3 +189,43 @@ def test_who_waits_for_a_member_that_left_is_told_and_a_piece_that_was_let_go_ne
         target.close()
         with pytest.raises(WeightSyncError, match="the group that carries the bytes was closed"):
             waiting.wait()
+
+
+DYING = """
+import datetime, os, sys
+import torch
+import torch.distributed as dist
+from torch.distributed import FileStore
+
+gloo = dist.ProcessGroupGloo(FileStore(sys.argv[1], 2), 0, 2, datetime.timedelta(seconds=60))
+work = gloo.send([torch.zeros(300_000_000, dtype=torch.uint8)], 1, 2)
+print("sent", flush=True)
+sys.stdin.readline()
+os._exit(1)
+"""
+
+
+def test_a_sender_that_dies_amid_a_piece_is_noticed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "PIECE_BYTES", 300_000_000)
+    meeting = str(tmp_path / "meeting")
+    with subprocess.Popen(
+        [sys.executable, "-c", DYING, meeting], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as dying:
+        assert dying.stdin is not None
+        assert dying.stdout is not None
+        gloo = dist.ProcessGroupGloo(FileStore(meeting, 2), 1, 2, datetime.timedelta(seconds=60))
+        target = Relay(gloo, rank=1, world_size=2)
+        target.begin_bucket()
+        assert dying.stdout.readline() == "sent\n"
+        memory = torch.ones(300_000_000, dtype=torch.uint8)
+        [piece] = target.start(memory)
+        while memory[0]:
+            pass  # the first bytes are on their way
+        dying.stdin.write("die\n")
+        dying.stdin.flush()
+        with pytest.raises(RuntimeError, match=r"closed by peer|reset by peer"):
+            piece.wait()
+        assert memory[-1], "it came whole: the piece is too small for this machine"
+        target.close()

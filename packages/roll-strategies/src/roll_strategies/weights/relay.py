@@ -83,6 +83,9 @@ class Relay:
     gloo's broadcast sends everything again for each doubling of the targets. And a receiver of messages
     posts what it expects ahead, which gloo's collectives, two at a time, do not.
 
+    A mark of one byte follows each piece, and is waited for first: when the sender dies amid a message, gloo
+    wakes who waits for a later one, but not who waits for that one.
+
     Args:
         backend: a gloo group.
         rank: 0 sends, the last one only takes.
@@ -95,6 +98,7 @@ class Relay:
         self._next = rank + 1 if rank + 1 < world_size else None
         self._moving: deque[list[_Moving]] = deque()
         self._count = 0
+        self._mark = torch.zeros(1, dtype=torch.uint8)
 
     @property
     def device(self) -> torch.device:
@@ -110,8 +114,11 @@ class Relay:
         self._count = (self._count + 1) % TAGS
         if self._rank == 0:
             return self._sent(memory, self._count)
-        work = self._backend.recv([memory], self._rank - 1, self._count)
-        return self._noted(_Taken(work, memory, self._count, self))
+        works = [
+            self._backend.recv([memory], self._rank - 1, 2 * self._count),
+            self._backend.recv([torch.empty_like(self._mark)], self._rank - 1, 2 * self._count + 1),
+        ]
+        return self._noted(_Taken(works, memory, self._count, self))
 
     def begin_bucket(self) -> None:
         """Waits until the bucket before the last has been handed on.
@@ -122,10 +129,12 @@ class Relay:
         self._moving.append([])
         while len(self._moving) > 2:
             try:
-                for piece in self._moving.popleft():
+                for piece in self._moving[0]:
                     piece.wait()
             except RuntimeError as broken:
                 self._give_up(broken)
+            for piece in self._moving.popleft():
+                piece.let_go()
 
     def close(self) -> None:
         """Leaves the group. Pieces on their way keep its connections open, so they are let go."""
@@ -135,7 +144,11 @@ class Relay:
         self._backend = None
 
     def _sent(self, memory: torch.Tensor, tag: int) -> "_Moving":
-        return self._noted(_Moving(self._backend.send([memory], self._next, tag)))
+        works = [
+            self._backend.send([memory], self._next, 2 * tag),
+            self._backend.send([self._mark], self._next, 2 * tag + 1),
+        ]
+        return self._noted(_Moving(works))
 
     def _noted(self, piece: "_Moving") -> "_Moving":
         self._moving[-1].append(piece)
@@ -154,34 +167,36 @@ class Relay:
         """Hands nothing on any more; the next member's own answer says what it lacks."""
         if self._rank == 0:
             raise broken
-        logger.warning("target %d of the group takes no bytes any more: %s", self._next, broken)
+        logger.warning("member %d of the group takes no bytes any more; its own answer says why", self._next)
+        logger.debug("what gloo says of it: %s", broken)
         self._next = None
 
 
 class _Moving:
-    """A piece whose work is waited for once, for gloo counts how often."""
+    """A piece and its mark, each waited for once, for gloo counts how often."""
 
-    def __init__(self, work: dist.Work) -> None:
-        self._work: dist.Work | None = work
+    def __init__(self, works: list[dist.Work]) -> None:
+        self._works: list[dist.Work] | None = works
         self._done = False
 
     def wait(self) -> None:
-        if self._done:
-            return
-        if self._work is None:
-            raise WeightSyncError("the group that carries the bytes was closed")
-        self._work.wait()
-        self._work, self._done = None, True
+        for place in (-1, 0):  # no name for the work: the traceback of an error would keep it
+            if self._done:
+                return
+            if self._works is None:
+                raise WeightSyncError("the group that carries the bytes was closed")
+            self._works[place].wait()
+        self._works, self._done = None, True
 
     def let_go(self) -> None:
-        self._work = None
+        self._works = None
 
 
 class _Taken(_Moving):
     """A piece that is handed on when it has arrived."""
 
-    def __init__(self, work: dist.Work, memory: torch.Tensor, tag: int, relay: Relay) -> None:
-        super().__init__(work)
+    def __init__(self, works: list[dist.Work], memory: torch.Tensor, tag: int, relay: Relay) -> None:
+        super().__init__(works)
         self._memory, self._tag, self._relay = memory, tag, relay
 
     def wait(self) -> None:

@@ -81,7 +81,9 @@ class UpdateTarget:
         return self._receiver.commit(version)
 
     def abort_update(self, version: int) -> int:
-        """Gives an update up."""
+        """Gives an update up, and leaves all groups: another target may wait for what this one never took."""
+        for group in list(self._groups):
+            self._leave(group)
         self._spaces.clear()
         return self._receiver.abort(version)
 
