@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -209,6 +210,41 @@ def test_what_was_read_stays_when_its_file_is_deleted(tmp_path: Path, mapped: bo
         assert (bytes(empty.data), bytes(large.data), bytes(small.data)) == (b"", b"x" * MB, b"yz")
         with pytest.raises(TransferError, match="it is gone, for the call that it belongs to has ended"):
             transfer.backend.get(names[0])
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("length", [0, 10, 5000])
+def test_a_file_that_is_not_whole_is_refused(tmp_path: Path, mapped: bool, length: int) -> None:
+    with Transfer("files", {"folder": str(tmp_path), "min_bytes": 0, "mapped": mapped}) as transfer:
+        name = transfer.backend.put(Block(bytes(10_000)), call="one")
+        [path] = tmp_path.rglob(str(name))
+        os.truncate(path, length)
+        with pytest.raises(TransferError, match="it is not whole") as caught:
+            transfer.backend.get(name)
+        assert str(path) in str(caught.value)
+
+
+def test_a_call_that_cannot_be_sent_leaves_no_files(place: tuple[Cluster, Path]) -> None:
+    cluster, folder = place
+    with pytest.raises(TypeError, match="pickle"):
+        cluster.look(Block(bytes(MB)), threading.Lock())
+    assert files_in(folder) == []
+
+
+def test_a_folder_that_cannot_be_made_leaves_no_lock(tmp_path: Path) -> None:
+    transfer = Transfer("files", {"folder": str(tmp_path)})
+    (tmp_path / f"roll-{transfer.session}").touch()
+    with pytest.raises(TransferError, match="File exists"):
+        transfer.open()
+    assert [path.suffix for path in tmp_path.iterdir()] == [""]
+
+
+def test_runs_without_a_name_have_nothing_to_do_with_each_other(tmp_path: Path) -> None:
+    left = Transfer("files", {"folder": str(tmp_path)})
+    (tmp_path / f"roll-{left.session}").mkdir()  # its owner may live where its lock is not seen
+    with Transfer("files", {"folder": str(tmp_path)}):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [f"roll-{left.session}"]
 
 
 def test_a_recorded_call_runs_again_without_the_backend(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ MIN_BYTES = 1 << 20
 """Smaller payloads travel inside the call."""
 _ALIGNMENT = 64
 _SETTINGS = ("folder", "min_bytes", "mapped")
-_REMOTE = ("nfs", "cifs", "smb", "9p")
+_REMOTE = ("nfs", "cifs", "smb", "9p", "fuse.")
 """File systems that take a deleted file away from another node that has it open."""
 
 
@@ -75,7 +75,8 @@ class FilesBackend:
             self.base.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(self._lock_of(self.folder))
             self.folder.mkdir(mode=0o700)
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            self._unlock()
             raise TransferError(
                 f"transfer backend 'files' cannot use {self.base} on {socket.gethostname()}: {error}; name a "
                 "folder that you may write to (transfer_backend.backend_config.folder)"
@@ -111,10 +112,15 @@ class FilesBackend:
         path = self.folder / str(reference)
         try:
             with path.open("rb") as file:
-                data = self._read(file)
+                text, *buffers = _blocks(self._read(file))
         except OSError as error:
             raise self._refusal("read", path, error) from error
-        text, *buffers = _blocks(data)
+        except (ValueError, struct.error) as error:
+            raise TransferError(
+                f"transfer backend 'files' cannot read {path} on node {socket.gethostname()}: it is not "
+                f"whole ({error}). Somebody else wrote to it, or this node sees the folder late: use "
+                "another one (transfer_backend.backend_config.folder)"
+            ) from error
         return pickle.loads(text, buffers=buffers)
 
     def delete(self, call: str) -> None:
@@ -127,10 +133,17 @@ class FilesBackend:
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.folder.exists():
             logger.warning("transfer backend 'files' cannot remove %s; remove it by hand", self.folder)
-        if self._lock is not None:
-            self._lock_of(self.folder).unlink(missing_ok=True)
-            self._lock.close()
-            self._lock = None
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is None:
+            return
+        path, lock, self._lock = self._lock_of(self.folder), self._lock, None
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("transfer backend 'files' cannot remove %s: %s; remove it by hand", path, error)
+        lock.close()
 
     def _write(self, path: Path, blocks: list[memoryview]) -> None:
         sizes = [len(block) for block in blocks]
@@ -146,7 +159,7 @@ class FilesBackend:
 
     def _read(self, file: IO[bytes]) -> memoryview:
         if self._mapped is None:
-            self._mapped = not _is_remote(self.folder)
+            self._mapped = not _is_remote(self.folder.resolve())
         if not self._mapped:
             return memoryview(file.read())
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -156,7 +169,8 @@ class FilesBackend:
         begin = f"transfer backend 'files' cannot {what} {path} on node {node}"
         if not self.folder.is_dir():
             return TransferError(
-                f"{begin}: the run's folder is not there. Every node must see the same folder: set "
+                f"{begin}: the run's folder is not there. Unless the backend was closed or the folder "
+                "removed, this node sees another one. Every node must see the same folder: set "
                 "transfer_backend.backend_config.folder to one on a shared file system, or use object_store"
             )
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -210,6 +224,8 @@ def _blocks(data: memoryview) -> list[memoryview]:
     at, found = 8 * (count + 1), []
     for size in struct.unpack_from(f"<{count}Q", data, 8):
         at += -at % _ALIGNMENT
+        if at + size > len(data):
+            raise ValueError(f"{len(data)} bytes, and more than {at + size} belong to it")
         found.append(data[at : at + size])
         at += size
     return found
@@ -221,7 +237,7 @@ def _is_remote(folder: Path) -> bool:
     kind, longest = "", -1
     for line in mounts.read_text().splitlines() if mounts.exists() else ():
         before, _, after = line.partition(" - ")
-        point = before.split()[4]
+        point = before.split()[4].replace("\\040", " ")
         if folder.is_relative_to(point) and len(point) >= longest:
             kind, longest = after.split()[0], len(point)
     return kind.startswith(_REMOTE)

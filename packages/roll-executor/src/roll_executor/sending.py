@@ -26,10 +26,21 @@ def send(
     Returns:
         One ticket per rank that was called.
     """
+    parts = loaded(parts, header.carriage)
+    try:
+        return _submitted(workers, parts, header, whole)
+    except Exception:
+        if header.carriage is not None:  # nobody will wait for the call
+            header.carriage.end(failed=True)
+        raise
+
+
+def _submitted(
+    workers: Workers, parts: Sequence[Part | None], header: Header, whole: Collection[int]
+) -> list[Ticket]:
     one_way = header
     if header.carriage is not None:
         one_way = replace(header, carriage=header.carriage.one_way())
-    parts = loaded(parts, header.carriage)
     called = [(rank, part) for rank, part in enumerate(parts) if part is not None]
 
     def submit(rank: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ticket:  # Any: as in Part

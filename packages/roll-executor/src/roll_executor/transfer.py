@@ -71,6 +71,7 @@ class Transfer:
         name: an installed backend, see ``transfer_backends``.
         settings: its own settings.
         run: names the run over restarts, for instance its folder; what a killed driver left is known by it.
+            Without a name nothing is.
 
     Example:
         >>> with Transfer("files", {"folder": "/tmp"}) as transfer:  # doctest: +SKIP
@@ -80,8 +81,9 @@ class Transfer:
     def __init__(self, name: str, settings: Mapping[str, object] | None = None, *, run: str = "") -> None:
         self.name = name
         self.settings = dict(settings or {})
-        self.session = f"{hashlib.sha256(run.encode()).hexdigest()[:8]}-{secrets.token_hex(6)}"
-        """``<run>-<random>``: the part before the dash is the same for every start of one run."""
+        known = hashlib.sha256(run.encode()).hexdigest()[:8] if run else secrets.token_hex(4)
+        self.session = f"{known}-{secrets.token_hex(6)}"
+        """``<run>-<random>``: the part before the dash is the same for every start of one named run."""
         self._backend: TransferBackend | None = None
 
     @property
