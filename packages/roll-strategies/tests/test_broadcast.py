@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributed import FileStore, HashStore  # type: ignore[attr-defined]  # compiled, not listed
 
@@ -49,6 +51,8 @@ class Home(torch.nn.Module):
         for name, value in state.items():
             dtype = torch.float64 if name == "d" else value.dtype
             self.register_buffer(name, torch.zeros(value.shape, dtype=dtype))
+        if "tied" in state:
+            self.register_buffer("tied", self.get_buffer("p0"))
 
 
 @pytest.mark.parametrize("bucket_bytes", [1, 2_000_000, 10**9])
@@ -89,6 +93,57 @@ def test_a_parameter_that_was_damaged_in_place_is_named_and_the_others_are_relea
     sender.send(sent, version=2)  # would wait ten minutes for a target that still waits for its bytes
     for target in targets:
         target.require_whole()
+    transport.close()
+
+
+MIB = 2**20
+NUM_BYTES = st.one_of(
+    st.integers(0, 300),
+    st.integers(MIB - 40, MIB + 40),
+    st.sampled_from([4 * MIB - 16, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1]),
+)
+DTYPES = st.sampled_from([torch.uint8, torch.bfloat16, torch.float32, torch.int64])
+
+
+@given(
+    specs=st.lists(st.tuples(NUM_BYTES, DTYPES), min_size=1, max_size=8),
+    bucket_bytes=st.sampled_from([1, 1000, MIB, 2 * MIB + 7, 9 * MIB]),
+    num_targets=st.integers(1, 4),
+    culprit=st.integers(0, 3),
+)
+@settings(max_examples=5, deadline=None, database=None)
+def test_every_target_holds_the_source_bit_for_bit_before_and_after_an_update_that_was_given_up(
+    specs: list[tuple[int, torch.dtype]], bucket_bytes: int, num_targets: int, culprit: int
+) -> None:
+    def state(version: int) -> dict[str, Tensor]:
+        draws = torch.Generator().manual_seed(version)
+        runs = [torch.randint(100, (size // dtype.itemsize,), generator=draws) for size, dtype in specs]
+        named = {f"p{i}": run.to(dtype) for i, (run, (_, dtype)) in enumerate(zip(runs, specs, strict=True))}
+        return {**named, "tied": named["p0"]}
+
+    def spoil(index: int, method: str, payload: object) -> object:
+        if index != culprit % num_targets or not isinstance(payload, Bucket) or payload.version != 3:
+            return payload
+        damaged = f"p{len(specs) // 2}"
+        entries = [dataclasses.replace(e, digest=e.digest ^ (e.name == damaged)) for e in payload.entries]
+        return dataclasses.replace(payload, entries=tuple(entries))
+
+    homes = [Home(state(0)) for _ in range(num_targets)]
+    targets = [UpdateTarget(home, rank=rank, digest="full") for rank, home in enumerate(homes)]
+    control = DirectTransport(targets, spoil=spoil)
+    transport = BroadcastTransport(control, name="any", addr="127.0.0.1", timeout_s=600)
+    sender = WeightSender(transport=transport, bucket_bytes=bucket_bytes, digest="full")
+    for version in (1, 2, 3, 4):
+        sent = state(version)
+        if version == 3:
+            with pytest.raises(WeightSyncError, match="update 3 failed in put"):
+                sender.send(sent, version=version)
+            continue
+        sender.send(sent, version=version)
+        for value in {id(value): value for value in sent.values()}.values():
+            value.zero_()  # the source may go on at once
+        for home in homes:
+            assert all(torch.equal(getattr(home, name), value) for name, value in state(version).items())
     transport.close()
 
 
