@@ -155,6 +155,16 @@ class GroupMember:
         self._wire.close()
 
 
+class _Unsent:
+    """Stands for pieces that could not be sent: what the targets say of it comes first."""
+
+    def __init__(self, broken: RuntimeError) -> None:
+        self._broken = broken
+
+    def wait(self) -> None:
+        raise self._broken
+
+
 class _Broadcasting:
     """The answers to a bucket whose bytes travel beside the message."""
 
@@ -218,10 +228,10 @@ class BroadcastTransport:
             message = replace(payload, data=None, in_place={}, group=self._name)
             answer = self._control.send(method, message)
             try:
-                pieces = self._opened().broadcast(payload)
-            except Exception:
+                pieces: list[Piece] = self._opened().broadcast(payload)
+            except RuntimeError as broken:
                 self.close()  # whoever waits for the rest is released
-                raise
+                pieces = [_Unsent(broken)]
             return _Broadcasting(self, answer, pieces, payload)
         if method == "abort_update":
             self.close()  # nobody knows how far each target has come
