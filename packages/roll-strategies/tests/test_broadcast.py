@@ -170,6 +170,21 @@ def test_targets_behind_one_that_fails_before_it_takes_a_bucket_are_released(cul
     transport.close()
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_target_that_was_built_anew_is_taken_into_the_group_again(place: int) -> None:
+    targets = [UpdateTarget(Home(large_and_small(0)), rank=rank, digest="full") for rank in range(3)]
+    transport = BroadcastTransport(DirectTransport(targets), name="anew", addr="127.0.0.1", timeout_s=600)
+    sender = WeightSender(transport=transport, bucket_bytes=2_000_000, digest="full")
+    sender.send(large_and_small(1), version=1)
+    fresh = Home(large_and_small(0))
+    targets[place] = UpdateTarget(fresh, rank=place, digest="full")
+    sent = large_and_small(2)
+    sender.send(sent, version=2)
+    for name, value in sent.items():
+        assert torch.equal(getattr(fresh, name), value.to(getattr(fresh, name).dtype)), name
+    transport.close()
+
+
 class Counting:
     """A gloo group that counts what it sends."""
 

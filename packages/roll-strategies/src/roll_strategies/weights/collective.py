@@ -14,9 +14,11 @@ from roll_strategies.errors import WeightSyncError
 from roll_strategies.weights.manifest import (
     ALIGNMENT,
     LARGE_BYTES,
+    NOT_IN_GROUP,
     Bucket,
     BucketEntry,
     CollectiveGroup,
+    Manifest,
     places_in,
     runs_of,
 )
@@ -48,7 +50,8 @@ class Arriving:
 class GroupMember:
     """One end of a broadcast group: rank 0 sends, the others receive."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, group: CollectiveGroup, wire: Wire) -> None:
+        self.group = group
         self._wire = wire
         self._spaces: deque[torch.Tensor | None] = deque([None, None])
 
@@ -81,11 +84,12 @@ class GroupMember:
         scoped = PrefixStore(group.name, store)
         if group.backend == "gloo":
             gloo = dist.ProcessGroupGloo(scoped, group_rank, group.world_size, timeout)
-            return cls(Relay(gloo, rank=group_rank, world_size=group.world_size))
+            return cls(group, Relay(gloo, rank=group_rank, world_size=group.world_size))
         if group.backend == "nccl":
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = timeout
-            return cls(Broadcast(dist.ProcessGroupNCCL(scoped, group_rank, group.world_size, options)))
+            nccl = dist.ProcessGroupNCCL(scoped, group_rank, group.world_size, options)
+            return cls(group, Broadcast(nccl))
         raise WeightSyncError(
             f"weights cannot be broadcast over {group.backend!r}; use gloo, nccl or the object store"
         )
@@ -187,8 +191,8 @@ class _Broadcasting:
 
 
 class _Opening:
-    """The answers to `begin_update`; their number is the size of the group that is opened after the first of
-    them."""
+    """The answers to `begin_update`; their number is the size of the group. It is opened after the first of
+    them, and again when a target is new, as one is that was started again."""
 
     def __init__(self, transport: "BroadcastTransport", control: Answer) -> None:
         self._transport, self._control = transport, control
@@ -196,6 +200,8 @@ class _Opening:
     def result(self, timeout_s: float | None = None) -> list[object]:
         """Returns the targets' answers once all have joined the group."""
         answers = self._control.result(timeout_s)
+        if NOT_IN_GROUP in answers:
+            self._transport.close()
         self._transport.open(len(answers), timeout_s)
         return answers
 
@@ -218,12 +224,13 @@ class BroadcastTransport:
         self._backend, self._timeout_s = backend, timeout_s
         self._member: GroupMember | None = None
         self._store: TCPStore | None = None
-        self._size = 0
 
     def send(self, method: str, payload: object) -> Answer:
         """Calls `method(payload)` on every target; the bytes of a bucket go by broadcast."""
         if method == "begin_update":
-            return _Opening(self, self._control.send(method, payload))
+            assert isinstance(payload, Manifest)
+            group = None if self._member is None else self._member.group
+            return _Opening(self, self._control.send(method, replace(payload, group=group)))
         if isinstance(payload, Bucket):
             message = replace(payload, data=None, in_place={}, group=self._name)
             answer = self._control.send(method, message)
@@ -254,7 +261,7 @@ class BroadcastTransport:
 
     def open(self, num_targets: int, timeout_s: float | None) -> None:
         """Meets the targets, unless the group is open for as many already."""
-        if self._member is not None and self._size == num_targets:
+        if self._member is not None and self._member.group.world_size == num_targets + 1:
             return
         self.close()
         limit = datetime.timedelta(seconds=timeout_s or self._timeout_s)
@@ -275,10 +282,9 @@ class BroadcastTransport:
             answer.result(timeout_s)
             raise WeightSyncError(f"targets did not join the group {self._name!r}: {silent}") from silent
         answer.result(timeout_s)
-        self._size = num_targets
 
     def close(self) -> None:
         """Leaves the group; the next update opens it again."""
         if self._member is not None:
             self._member.close()
-        self._member, self._store, self._size = None, None, 0
+        self._member, self._store = None, None

@@ -49,6 +49,8 @@ class Manifest:
     parameters: tuple[ParameterSpec, ...]
     adapter: Mapping[str, object] | None = None
     """The adapter's configuration when the update brings a low-rank adapter instead of whole weights."""
+    group: "CollectiveGroup | None" = None
+    """The collective group that will bring the bytes, when the sender has one open."""
 
     @property
     def num_bytes(self) -> int:
@@ -100,6 +102,8 @@ class Bucket:
     """Memory of the sender that this machine's processes can open, which holds the bytes."""
 
 
+NOT_IN_GROUP = -1
+"""A target's answer to a manifest whose group it has not joined."""
 LARGE_BYTES = 1024 * 1024
 """A parameter of at least so many bytes travels on its own in a collective, from where it lies to where it
 belongs."""

@@ -8,7 +8,14 @@ from torch import Tensor, nn
 from roll_strategies.errors import WeightSyncError
 from roll_strategies.weights.collective import GroupMember
 from roll_strategies.weights.colocated import opened
-from roll_strategies.weights.manifest import Bucket, CollectiveGroup, Manifest, SharedSpace, UpdateReceipt
+from roll_strategies.weights.manifest import (
+    NOT_IN_GROUP,
+    Bucket,
+    CollectiveGroup,
+    Manifest,
+    SharedSpace,
+    UpdateReceipt,
+)
 from roll_strategies.weights.plan import named_state
 from roll_strategies.weights.receiver import WeightReceiver
 
@@ -44,9 +51,12 @@ class UpdateTarget:
         return group.name
 
     def begin_update(self, manifest: Manifest) -> int:
-        """Opens an update."""
+        """Opens an update, and answers NOT_IN_GROUP when this target must be asked into the group first."""
         self._spaces.clear()
-        return self._receiver.begin(manifest)
+        version = self._receiver.begin(manifest)
+        member = self._groups.get(manifest.group.name) if manifest.group is not None else None
+        joined = manifest.group is None or (member is not None and member.group == manifest.group)
+        return version if joined else NOT_IN_GROUP
 
     def update_parameter_in_bucket(self, bucket: Bucket) -> int:
         """Takes one bucket: from the message, from its group, or from memory shared with the source."""
