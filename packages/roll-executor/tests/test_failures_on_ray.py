@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,11 +107,12 @@ def timed(call: Callable[[], object]) -> tuple[WorkerError, float]:
 def gone(pid: int, within_s: float = 5.0) -> bool:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        if not os.path.exists(f"/proc/{pid}"):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:  # also when it ends between opening and reading
             return True
-        with open(f"/proc/{pid}/stat") as stat:
-            if stat.read().rpartition(")")[2].split()[0] == "Z":
-                return True
+        if state == "Z":
+            return True
         threading.Event().wait(0.05)
     return False
 
