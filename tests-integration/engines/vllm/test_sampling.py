@@ -90,11 +90,13 @@ def test_a_stream_gives_the_same_tokens_and_an_aborted_prompt_keeps_what_it_has(
     for answer, token in engine.stream(batch, config):
         streamed.setdefault(answer, []).append(token)
     assert [streamed[row] for row in range(10)] == column(whole, "responses").tolist()
-    running = engine._requests(batch, config)
-    for taken, _ in enumerate(running.tokens(engine._watch(batch))):
-        if taken == 20:
-            engine.abort_requests(["b"])
-    engine._forget(batch)
+    names = list("abcde")
+    with engine.requests.working_on(names):
+        running = engine._requests(batch, config)
+        for taken, _ in enumerate(running.tokens(lambda: engine._aborted(names))):
+            if taken == 20:
+                engine.abort_requests(["b"])
+    assert len(engine.requests) == 0
     reasons = list(running.answers.batch().non_tensor_batch["finish_reasons"])
     lengths = column(running.answers.batch(), "response_lengths").tolist()
     assert reasons == ["abort" if row in (2, 3) else "length" for row in range(10)]
