@@ -1,5 +1,6 @@
 """The commands that start nothing."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,14 +54,22 @@ def test_a_worker_class_that_does_not_exist_is_refused(here: Path) -> None:
     assert "Adder" in result.stderr
 
 
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes this process one that is connected to no Ray, whatever other tests have started."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if "ray" in sys.modules:
+        monkeypatch.setattr("ray.is_initialized", lambda: False)
+
+
+@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize(
     ("settings", "path"),
     [(["num_gpus_per_node=64"], "num_gpus_per_node"), (["num_nodes=2", "num_gpus_per_node=0"], "num_nodes")],
 )
 def test_a_run_that_asks_for_more_than_this_machine_has_is_refused_before_ray_starts(
-    here: Path, monkeypatch: pytest.MonkeyPatch, settings: list[str], path: str
+    here: Path, settings: list[str], path: str
 ) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     refused = roll("run", "sums.yaml", "runtime=ray", *settings)
 
     assert refused.exit_code == 2
@@ -69,7 +78,7 @@ def test_a_run_that_asks_for_more_than_this_machine_has_is_refused_before_ray_st
 
 
 @pytest.fixture
-def needy(here: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def needy(here: Path, apart: None, monkeypatch: pytest.MonkeyPatch) -> str:
     """The setting that gives the adder an engine whose library is not installed."""
     (here / "needy-1.dist-info").mkdir()
     (here / "needy-1.dist-info" / "METADATA").write_text(
@@ -79,7 +88,6 @@ def needy(here: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "[roll.strategies]\nneedy = users_sums:Adder [all]\n"
     )
     monkeypatch.syspath_prepend(here)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return "adder.strategy_args.strategy_name=needy"
 
 
